@@ -1,0 +1,105 @@
+/**
+ * Connections. A `Connection` is one postgres.js client with drizzle on it; drizzle changes the client's parsers, so a client is always used
+ * through drizzle. `Reads` is the pool for everything outside the write path: each call has the client's own deadline, because a paused
+ * server or a network that swallows packets defeats every limit kept by the server; what misses it costs the pool its connections, not the caller its answer.
+ */
+import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js"
+import postgres from "postgres"
+import { limits } from "../limits.js"
+import * as schema from "./schema.js"
+
+export type Db = PostgresJsDatabase<typeof schema>
+/** What `db.transaction` hands to its callback. */
+export type Tx = Parameters<Parameters<Db["transaction"]>[0]>[0]
+
+export interface Connection {
+  readonly db: Db
+  /** Destroys the sockets at once; whatever is running is rejected. Never rejects. */
+  discard(): Promise<void>
+}
+
+export interface ConnectOptions {
+  readonly max: number
+  readonly preparedStatements: boolean
+  /** Called in the same turn in which a connection is found closed. */
+  readonly onClose?: () => void
+}
+
+/** Makes a client; connects when first used. */
+export function connect(url: string, options: ConnectOptions): Connection {
+  const client = postgres(url, {
+    max: options.max,
+    prepare: options.preparedStatements,
+    connect_timeout: limits.connectMs / 1000,
+    keep_alive: 5,
+    idle_timeout: 0,
+    max_lifetime: null,
+    // A NOTICE is no news of ours, and may hold values.
+    onnotice: () => {},
+    ...(options.onClose ? { onclose: options.onClose } : {}),
+    connection: { application_name: "grantgate" },
+  })
+  return {
+    db: drizzle(client, { schema }),
+    discard: () => client.end({ timeout: 0 }).catch(() => {}),
+  }
+}
+
+/** SQLSTATE or the driver's own code (`CONNECTION_CLOSED`, `ECONNREFUSED` …), looked for through drizzle's wrapping; null when there is none. */
+export function errorCode(error: unknown): string | null {
+  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
+    const code = (at as Error & { code?: unknown }).code
+    if (typeof code === "string") return code
+  }
+  return null
+}
+
+/** True when the database, not the request, is at fault: away, failing over, read-only, stopping, out of resources, or silent past a deadline. */
+export function isUnavailable(error: unknown): boolean {
+  const code = errorCode(error)
+  if (code === null) return false
+  return /^(08...|25006|25P0.|53...|57P0.|57014)$/.test(code) || !/^[0-9A-Z]{5}$/.test(code)
+}
+
+/** Rejects a read that missed its deadline; counts as unavailable. */
+export class ReadTimeout extends Error {
+  override readonly name = "ReadTimeout"
+  readonly code = "READ_TIMEOUT"
+}
+
+/** The pool for reads and for the few small writes outside the gate. */
+export class Reads {
+  #connection: Connection
+  readonly #open: () => Connection
+
+  constructor(url: string, options: Omit<ConnectOptions, "onClose">) {
+    this.#open = () => connect(url, options)
+    this.#connection = this.#open()
+  }
+
+  /**
+   * Runs `work` on the pool.
+   * @param ms deadline; past it the pool's connections are thrown away and the call rejects with ReadTimeout
+   * @throws whatever `work` throws, or ReadTimeout
+   */
+  async run<T>(work: (db: Db) => Promise<T>, ms: number = limits.readMs): Promise<T> {
+    const connection = this.#connection
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        if (this.#connection === connection) this.#connection = this.#open()
+        void connection.discard()
+        reject(new ReadTimeout(`the database did not answer within ${ms} ms`))
+      }, ms)
+    })
+    try {
+      return await Promise.race([work(connection.db), late])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  async end(): Promise<void> {
+    await this.#connection.discard()
+  }
+}

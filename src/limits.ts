@@ -1,0 +1,91 @@
+/**
+ * Every bound of the service, in one place: a name that ends in its unit, and the reason for the number.
+ * How bounds relate is asserted at the end, so that a change which breaks another's assumption stops the process at start.
+ */
+
+export const limits = Object.freeze({
+  // What a request may carry (CONTRACT: submissions, key)
+  bodyBytesMax: 64 * 1024,
+  jsonDepthMax: 32,
+  awardIdCharsMax: 100,
+  submissionIdCharsMax: 128,
+  keyCharsMin: 1,
+  keyCharsMax: 255,
+  /** Largest integer that every JSON reader agrees on, 2^53 - 1: an amount is never a rounded one. */
+  amountCentsMax: Number.MAX_SAFE_INTEGER,
+  portalNameCharsMax: 100,
+  bootstrapTokenCharsMin: 32,
+  /** Random bytes of a token: 256 bits, beyond guessing. */
+  tokenBytes: 32,
+  /** A submission may be this far ahead of the database's clock: portals' clocks drift, awards' periods do not. */
+  submissionAheadMs: 5 * 60 * 1000,
+  /** Pointers listed in `differs` or `errors`; more than a person reads. */
+  pointersMax: 50,
+
+  // HTTP: the slow and the huge are cut off before they cost anything
+  headerBytesMax: 16 * 1024,
+  headersMs: 10_000,
+  requestMs: 20_000,
+  connectionMs: 60_000,
+  keepAliveMs: 65_000,
+  /** A percent-encoded key or award id: at most 12 bytes of `%XX` for each of 255 characters. */
+  pathParamCharsMax: 255 * 12,
+  pageItemsDefault: 50,
+  pageItemsMax: 200,
+  /** How long a token's owner is remembered; a token revoked on another process may work this much longer. */
+  tokenCacheMs: 1_000,
+  tokenCacheEntriesMax: 10_000,
+
+  // Waiting (CONTRACT: every request is answered within 8 s of its arrival)
+  answerMs: 8_000,
+  /** A request leaves the gate with an answer by then, whatever the database does. */
+  memberMs: 5_000,
+  /** How long a request waits for a twin that is still running, or for an award that another holds. */
+  heldMs: 2_000,
+  /** A held member tries again after this long at first, twice as long each time, up to the second figure. */
+  heldRetryMsMin: 20,
+  heldRetryMsMax: 200,
+  /** One read (a page, a look-up, a token) with its connection. */
+  readMs: 2_000,
+  /** A handler's time to say what to write, between claim and write; it awaits nothing. */
+  decideMs: 50,
+  retryAfterSeconds: 1,
+
+  // One group's transaction
+  groupMembersMax: 128,
+  groupBytesMax: 2 * 1024 * 1024,
+  lanesDefault: 2,
+  /** A late lock on an award's total that takes longer is a held award: roll back and lock awards first. */
+  lockMs: 100,
+  statementMs: 2_000,
+  idleInTransactionMs: 2_000,
+  /** The client's own limit for one attempt of a group, COMMIT included: a paused server keeps no timeouts. */
+  groupAttemptMs: 3_000,
+  connectMs: 2_000,
+  reconnectMsMax: 500,
+  /** Retries of a whole group after a deadlock or serialization failure; members' deadlines end it sooner. */
+  groupRetriesMax: 10,
+
+  // The queue before the gate
+  queueMembersMax: 4_096,
+  queueBytesMax: 64 * 1024 * 1024,
+
+  // Connections and stopping
+  readConnectionsMax: 5,
+  /** SIGTERM to exit. */
+  stopMs: 9_000,
+} as const)
+
+/** Stops the process with the name of the relation that does not hold. */
+function relate(holds: boolean, relation: string): void {
+  if (!holds) throw new Error(`limits: ${relation} must hold`)
+}
+
+relate(limits.readMs + limits.memberMs < limits.answerMs, "readMs + memberMs < answerMs (the token look-up, then the gate)")
+relate(limits.heldMs < limits.memberMs, "heldMs < memberMs")
+relate(limits.groupAttemptMs > limits.statementMs, "groupAttemptMs > statementMs (the server's own limit comes first)")
+relate(limits.groupAttemptMs < limits.memberMs, "groupAttemptMs < memberMs (a second attempt fits)")
+relate(limits.lockMs < limits.statementMs, "lockMs < statementMs")
+relate(limits.decideMs < limits.idleInTransactionMs, "decideMs < idleInTransactionMs")
+relate(limits.groupBytesMax >= limits.bodyBytesMax, "groupBytesMax >= bodyBytesMax (any one request fits a group)")
+relate(limits.memberMs + 1_000 < limits.stopMs, "memberMs + 1 s < stopMs (what is in flight ends inside a stop)")
