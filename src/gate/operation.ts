@@ -63,9 +63,18 @@ export interface Claimed<Facts, Rows> {
 export interface Ledger<Facts, Rows> {
   /**
    * Reads the facts for the group's members, in the group's transaction.
-   * @param careful lock the awards first, skipping those held elsewhere; otherwise nothing is locked and `write` finds out
+   * Its first statement is sent in the same turn, behind the claim; it takes no lock that another may wait on before the claim is made.
    */
-  open(tx: Tx, asks: readonly Ask[], careful: boolean): Promise<Book<Facts, Rows>>
+  open(tx: Tx, asks: readonly Ask[], how: OpenOptions): Promise<Book<Facts, Rows>>
+}
+
+export interface OpenOptions {
+  /** Lock the awards first, skipping those held elsewhere; otherwise nothing is locked and `write` finds out. */
+  readonly careful: boolean
+  /** Start of the transaction by the database's clock, RFC 3339 UTC with six digits. */
+  readonly now: string
+  /** Takes each named lock that is free until the transaction ends, and waits for none; answers by position. */
+  tryLocks(names: readonly string[]): Promise<readonly boolean[]>
 }
 
 /** The facts of one group's transaction, kept up to date in memory while its members are decided in the order of their arrival. */

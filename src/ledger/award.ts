@@ -1,0 +1,81 @@
+/**
+ * All SQL on `awards`: the totals that an award's submissions share. Totals are added to late, at the end of a group, in the order of award_key,
+ * so that an award's row is locked only for the last statements of a transaction; awards are locked first only where they were found held.
+ */
+import { sql } from "drizzle-orm"
+import type { Tx } from "../db/client.js"
+import { awards } from "../db/schema.js"
+import { limits } from "../limits.js"
+
+/** What is decided on, as of the group's transaction and with what its members have added so far. */
+export interface AwardFacts {
+  readonly awardKey: string
+  readonly currency: string
+  readonly rulesVersion: number
+  readonly disbursedCents: number
+}
+
+const facts = {
+  awardKey: awards.award_key,
+  currency: awards.currency,
+  rulesVersion: awards.rules_version,
+  disbursedCents: awards.disbursed_cents,
+}
+
+/** Reads without locking; an award nobody has opened is absent. */
+export function readAwards(tx: Tx, awardKeys: readonly string[]): Promise<AwardFacts[]> {
+  return tx
+    .select(facts)
+    .from(awards)
+    .where(sql`${awards.award_key} = ANY(${sql.param(awardKeys)}::text[])`)
+    .prepare("read_awards")
+    .execute()
+}
+
+/** Locks the awards in the order of award_key, skipping those that another transaction holds, and reads what it got. */
+export function lockAwards(tx: Tx, awardKeys: readonly string[]): Promise<AwardFacts[]> {
+  return tx
+    .select(facts)
+    .from(awards)
+    .where(sql`${awards.award_key} = ANY(${sql.param(awardKeys)}::text[])`)
+    .orderBy(awards.award_key)
+    .for("no key update", { skipLocked: true })
+    .prepare("lock_awards")
+    .execute()
+}
+
+export interface AwardAddition {
+  readonly awardKey: string
+  readonly awardId: string
+  readonly currency: string
+  readonly rulesVersion: number
+  readonly disbursedCents: number
+}
+
+/**
+ * Adds to the totals and opens the awards that are new, one row lock each, in the order of award_key; waits for a lock `lockMs` at most.
+ * An award whose currency or rules are no longer those decided under, or whose gross would pass 2^53 - 1, is left as it is.
+ * @returns how many awards were added to: fewer than asked means that the facts are outdated
+ */
+export async function addToAwards(tx: Tx, additions: readonly AwardAddition[], now: string): Promise<number> {
+  const column = <T>(read: (addition: AwardAddition) => T) => sql.param(additions.map(read))
+  const added = await tx
+    .insert(awards)
+    .select(
+      sql`SELECT a.award_key, a.award_id, a.currency, a.rules_version, a.disbursed_cents, 0, ${sql.param(now)}::text::timestamptz
+          FROM unnest(${column((a) => a.awardKey)}::text[], ${column((a) => a.awardId)}::text[], ${column((a) => a.currency)}::text[],
+            ${column((a) => a.rulesVersion)}::int[], ${column((a) => a.disbursedCents)}::bigint[])
+            AS a(award_key, award_id, currency, rules_version, disbursed_cents)
+          ORDER BY a.award_key`,
+    )
+    .onConflictDoUpdate({
+      target: awards.award_key,
+      set: { disbursed_cents: sql`${awards.disbursed_cents} + excluded.disbursed_cents` },
+      setWhere: sql`${awards.currency} = excluded.currency AND ${awards.rules_version} = excluded.rules_version
+        AND ${awards.disbursed_cents} <= ${sql.raw(String(limits.amountCentsMax))} - excluded.disbursed_cents`,
+    })
+    .returning({ awardKey: awards.award_key })
+    .prepare("add_to_awards")
+    .execute()
+  return added.length
+}

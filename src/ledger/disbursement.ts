@@ -1,0 +1,143 @@
+/**
+ * A disbursement: deciding it (pure), writing ledger lines as a set, and the answer and event that go with it. What is decided here rests on the
+ * facts alone; the clock and the lists that change come in through them, so an old recorded request is replayed before any of this is asked.
+ */
+import { sql } from "drizzle-orm"
+import { uuidv7 } from "uuidv7"
+import type { Tx } from "../db/client.js"
+import { disbursements } from "../db/schema.js"
+import type { Answer } from "../gate/operation.js"
+import { limits } from "../limits.js"
+import type { OutboxEvent } from "../outbox/outbox.js"
+import { Problem } from "../problems.js"
+import type { AwardFacts } from "./award.js"
+import { isKnownCurrency } from "./currency.js"
+import { type NormalisedSubmission, submissionWarnings } from "./submission.js"
+
+/** What a submission is decided on. */
+export interface Facts {
+  /** The database's clock at the start of the transaction, RFC 3339 UTC with six digits. */
+  readonly now: string
+  /** null: nobody has opened the award. */
+  readonly award: AwardFacts | null
+  /** An award must be registered before it can be drawn on. */
+  readonly registeredOnly: boolean
+}
+
+/** One line of the ledger, as it is written. Times are RFC 3339 UTC. */
+export interface Line {
+  readonly id: string
+  readonly kind: "disbursement"
+  readonly portalId: string
+  readonly portal: string
+  readonly idempotencyKey: string
+  readonly submission: NormalisedSubmission
+  readonly recordedAt: string
+}
+
+/** Who asks, and under which key and id the line will stand. */
+export interface Origin {
+  readonly id: string
+  readonly portalId: string
+  readonly portal: string
+  readonly idempotencyKey: string
+}
+
+/** The ledger line of a submission, or why it is refused. */
+export function decideDisbursement(submission: NormalisedSubmission, origin: Origin, facts: Facts): Line | Problem {
+  if (Date.parse(submission.submission_timestamp) > Date.parse(facts.now) + limits.submissionAheadMs) {
+    return new Problem(
+      "submission-timestamp-in-future",
+      `submission_timestamp is more than ${limits.submissionAheadMs / 60_000} minutes ahead of the server's clock. Nothing was recorded.`,
+    )
+  }
+  if (!isKnownCurrency(submission.currency)) {
+    return new Problem(
+      "currency-unknown",
+      "The currency is not an ISO 4217 code that this version knows. Nothing was recorded.",
+    )
+  }
+  const { award } = facts
+  if (award === null && facts.registeredOnly) {
+    return new Problem("award-not-found", "No award with this award_id is registered. Nothing was recorded.")
+  }
+  if (award !== null && award.currency !== submission.currency) {
+    return new Problem("currency-mismatch", "The award keeps another currency. Nothing was recorded.")
+  }
+  if ((award?.disbursedCents ?? 0) > limits.amountCentsMax - submission.amount_cents) {
+    return new Problem(
+      "award-funds-exceeded",
+      "The award's gross would pass the largest amount that can be kept exactly. Nothing was recorded.",
+      { available_cents: limits.amountCentsMax - (award?.disbursedCents ?? 0) },
+    )
+  }
+  return { ...origin, kind: "disbursement", submission, recordedAt: facts.now }
+}
+
+/** The answer to a first acceptance; stored and replayed byte for byte. */
+export function created(line: Line): Answer {
+  const { submission } = line
+  return {
+    status: 201,
+    contentType: "application/json",
+    location: `/v1/disbursements/${line.id}`,
+    body: JSON.stringify({
+      id: line.id,
+      award_id: submission.award_id,
+      amount_cents: submission.amount_cents,
+      currency: submission.currency,
+      submission_timestamp: submission.submission_timestamp,
+      ...(submission.submission_id === undefined ? {} : { submission_id: submission.submission_id }),
+      idempotency_key: line.idempotencyKey,
+      status: "recorded",
+      recorded_at: line.recordedAt,
+      warnings: submissionWarnings(submission),
+    }),
+  }
+}
+
+/** The fact that a disbursement was recorded. */
+export function disbursementRecorded(line: Line): OutboxEvent {
+  const { submission } = line
+  const { award_key, details: _kept_with_the_request, ...members } = submission
+  return {
+    id: uuidv7(),
+    aggregatetype: "award",
+    aggregateid: award_key,
+    type: "disbursement.recorded",
+    eventKey: `disbursement.recorded:${line.id}`,
+    payload: {
+      id: line.id,
+      kind: line.kind,
+      ...members,
+      idempotency_key: line.idempotencyKey,
+      portal: line.portal,
+      recorded_at: line.recordedAt,
+    },
+  }
+}
+
+/** Writes ledger lines: one INSERT; nothing waits, since their claims are this transaction's own. */
+export function writeLines(tx: Tx, lines: readonly Line[]): Promise<unknown> {
+  const column = <T>(read: (line: Line) => T) => sql.param(lines.map(read))
+  const text = (read: (submission: NormalisedSubmission) => string | undefined) =>
+    column((line) => read(line.submission) ?? null)
+  return tx
+    .insert(disbursements)
+    .select(
+      sql`SELECT l.id, l.kind, l.portal_id, l.idempotency_key, l.award_key, l.award_id, l.amount_cents, l.currency,
+            l.submission_timestamp::timestamptz, l.submission_id, l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref,
+            l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at::timestamptz
+          FROM unnest(${column((l) => l.id)}::uuid[], ${column((l) => l.kind)}::text[], ${column((l) => l.portalId)}::uuid[],
+            ${column((l) => l.idempotencyKey)}::text[], ${text((s) => s.award_key)}::text[], ${text((s) => s.award_id)}::text[],
+            ${column((l) => l.submission.amount_cents)}::bigint[], ${text((s) => s.currency)}::text[],
+            ${text((s) => s.submission_timestamp)}::text[], ${text((s) => s.submission_id)}::text[],
+            ${text((s) => s.assistance_listing_number)}::text[], ${text((s) => s.fain)}::text[], ${text((s) => s.recipient_uei)}::text[],
+            ${text((s) => s.invoice_ref)}::text[], ${text((s) => s.period_from)}::text[], ${text((s) => s.period_to)}::text[],
+            ${column((l) => l.recordedAt)}::text[])
+            AS l(id, kind, portal_id, idempotency_key, award_key, award_id, amount_cents, currency, submission_timestamp, submission_id,
+              assistance_listing_number, fain, recipient_uei, invoice_ref, period_from, period_to, recorded_at)`,
+    )
+    .prepare("write_lines")
+    .execute()
+}

@@ -1,0 +1,48 @@
+/**
+ * All SQL on the outbox: the facts to announce, and the rows that wait to be announced. Events are written in the transaction of what they
+ * announce, in the order of the award's decisions; every destination known at that moment gets its row in the same transaction.
+ */
+import { sql } from "drizzle-orm"
+import type { Tx } from "../db/client.js"
+import { destinations, outbox, outboxDelivery } from "../db/schema.js"
+
+/** One fact to announce. */
+export interface OutboxEvent {
+  /** uuid v7: the id that every attempt to deliver carries. */
+  readonly id: string
+  readonly aggregatetype: "award" | "account"
+  /** Events of one aggregate are delivered in order. */
+  readonly aggregateid: string
+  readonly type: "disbursement.recorded" | "disbursement.returned" | "disbursement.reversed" | "balance.recorded"
+  /** Unique for ever: an effect has exactly one event. */
+  readonly eventKey: string
+  readonly payload: Readonly<Record<string, unknown>>
+}
+
+/** Writes events and what waits for each destination: two statements, started in order, to be awaited together. */
+export function writeEvents(tx: Tx, events: readonly OutboxEvent[], now: string): Promise<unknown>[] {
+  const column = <T>(read: (event: OutboxEvent) => T) => sql.param(events.map(read))
+  const ids = column((e) => e.id)
+  // ORDER BY: seq is drawn in the order of the rows, so an award's events are numbered as decided.
+  const written = tx
+    .insert(outbox)
+    .select(
+      sql`SELECT e.id, e.aggregatetype, e.aggregateid, e.type, e.payload::jsonb, e.event_key,
+            ${sql.param(now)}::text::timestamptz
+          FROM unnest(${ids}::uuid[], ${column((e) => e.aggregatetype)}::text[], ${column((e) => e.aggregateid)}::text[],
+            ${column((e) => e.type)}::text[], ${column((e) => JSON.stringify(e.payload))}::text[], ${column((e) => e.eventKey)}::text[])
+            WITH ORDINALITY AS e(id, aggregatetype, aggregateid, type, payload, event_key, at)
+          ORDER BY e.at`,
+    )
+    .prepare("write_events")
+    .execute()
+  const waiting = tx
+    .insert(outboxDelivery)
+    .select(
+      sql`SELECT d.id, o.seq, o.aggregateid, NULL::uuid, NULL::timestamptz, NULL::timestamptz, 0, NULL::text
+          FROM ${destinations} d JOIN ${outbox} o ON o.id = ANY(${ids}::uuid[])`,
+    )
+    .prepare("write_deliveries")
+    .execute()
+  return [written, waiting]
+}
