@@ -181,7 +181,7 @@ export const disbursements = pgTable(
 export const outbox = pgTable(
   "outbox",
   {
-    seq: bigint("seq", { mode: "number" }).primaryKey().generatedAlwaysAsIdentity(),
+    seq: bigint("seq", { mode: "number" }).primaryKey().generatedByDefaultAsIdentity(),
     id: uuid("id").notNull().unique("outbox_id"),
     aggregatetype: text("aggregatetype").notNull(),
     aggregateid: text("aggregateid").notNull(),

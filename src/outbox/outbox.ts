@@ -27,7 +27,7 @@ export function writeEvents(tx: Tx, events: readonly OutboxEvent[], now: string)
   const written = tx
     .insert(outbox)
     .select(
-      sql`SELECT e.id, e.aggregatetype, e.aggregateid, e.type, e.payload::jsonb, e.event_key,
+      sql`SELECT nextval('outbox_seq_seq'), e.id, e.aggregatetype, e.aggregateid, e.type, e.payload::jsonb, e.event_key,
             ${sql.param(now)}::text::timestamptz
           FROM unnest(${ids}::uuid[], ${column((e) => e.aggregatetype)}::text[], ${column((e) => e.aggregateid)}::text[],
             ${column((e) => e.type)}::text[], ${column((e) => JSON.stringify(e.payload))}::text[], ${column((e) => e.eventKey)}::text[])
