@@ -4,8 +4,8 @@
  * reach them. Runs initdb. Knows nothing of the service; what cannot work is said in an `EmbeddedError`, never in a stack.
  */
 import { type SpawnOptions, spawn } from "node:child_process"
-import { createHash } from "node:crypto"
-import { chmod, chown, cp, mkdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises"
+import { createHash, randomBytes } from "node:crypto"
+import { chmod, chown, cp, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises"
 import { createRequire } from "node:module"
 import { basename, dirname, join } from "node:path"
 
@@ -82,11 +82,14 @@ export async function prepareBinaries(options: {
  * @throws EmbeddedError
  */
 export async function initCluster(binaries: Binaries, dir: string, password: string): Promise<void> {
-  const making = `${dir}.making`
-  const passwordFile = `${dir}.password`
+  // A name of its own: the initdb of a start that was killed may still be at work on the last one.
+  const making = `${dir}.making-${randomBytes(4).toString("hex")}`
+  const passwordFile = `${making}.password`
   const { runAs } = binaries
   try {
-    await rm(making, { recursive: true, force: true })
+    for (const name of await readdir(dirname(dir)))
+      if (name.startsWith(`${basename(dir)}.making-`))
+        await rm(join(dirname(dir), name), { recursive: true, force: true })
     await mkdir(making, { mode: 0o700 })
     await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
     if (runAs) for (const path of [making, passwordFile]) await chown(path, runAs.uid, runAs.gid)
@@ -122,9 +125,9 @@ export async function canEnter(dir: string, runAs: RunAs | null): Promise<boolea
 export function describeFailure(output: string, dir: string): EmbeddedError {
   if (/No space left on device|ENOSPC|EDQUOT|Disk quota exceeded/i.test(output))
     return new EmbeddedError(`No space is left for the embedded Postgres in ${dir}. Free some, then start again.`)
-  if (/Read-only file system|EROFS|Permission denied|EACCES|EPERM/i.test(output))
+  if (/Read-only file system|EROFS|Permission denied|EACCES|EPERM|not permitted|wrong ownership/i.test(output))
     return new EmbeddedError(
-      `The embedded Postgres cannot write to ${dir}. Make it writable, or set GRANTGATE_DATA_DIR to a folder that is.`,
+      `grantgate may not read and write ${dir}. Start it as the user who owns that folder, make it writable, or set GRANTGATE_DATA_DIR to one that is.`,
     )
   if (/ENOTDIR|EEXIST|Not a directory/.test(output))
     return new EmbeddedError(
@@ -213,9 +216,11 @@ async function copyBinaries(native: string, into: string): Promise<string> {
   if (await stat(copy).catch(() => null)) return copy
   const making = `${copy}.${process.pid}`
   try {
-    await mkdir(into, { recursive: true, mode: 0o755 })
+    if ((await mkdir(into, { recursive: true })) !== undefined && into === ROOT_STATE_DIR) await chmod(into, 0o711)
     await cp(native, join(making, "native"), { recursive: true, verbatimSymlinks: true })
     await makeLinks(join(making, "native"))
+    // Installed under a strict umask they were the installer's alone.
+    await run("/bin/chmod", ["-R", "a+rX", making], null)
     // Another start may have been faster; its copy is the same.
     await rename(join(making, "native"), copy).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== "ENOTEMPTY" && error.code !== "EEXIST") throw error
