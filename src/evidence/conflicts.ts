@@ -1,0 +1,70 @@
+/**
+ * Each refused reuse of a key, kept for investigation: all SQL on `conflicts`. A row names the members that differ and holds no value of either request.
+ */
+import { asc, eq, sql } from "drizzle-orm"
+import type { Db } from "../db/client.js"
+import type { Place } from "../db/page.js"
+import { conflicts, portals } from "../db/schema.js"
+import { bootstrapPortal } from "../portals/portals.js"
+
+export type ConflictRow = Omit<typeof conflicts.$inferInsert, "occurred_at">
+
+/** A conflict as it is shown. */
+export interface ConflictItem {
+  readonly id: string
+  readonly portal: string
+  readonly idempotency_key: string
+  readonly operation: string
+  readonly fingerprint: string
+  readonly original_operation: string
+  readonly original_fingerprint: string
+  readonly differs: readonly string[]
+  readonly disbursement_id: string
+  readonly request_id: string
+  /** RFC 3339 UTC with six digits. */
+  readonly occurred_at: string
+}
+
+/** Repeatable: the id is the record's identity. */
+export async function recordConflict(db: Db, row: ConflictRow): Promise<void> {
+  await db
+    .insert(conflicts)
+    .values({ ...row, differs: sql`${JSON.stringify(row.differs)}::text::jsonb` })
+    .onConflictDoNothing({ target: conflicts.id })
+}
+
+/** At most `limit` conflicts after `after`, oldest first. */
+export async function readConflicts(
+  db: Db,
+  portal: string | null,
+  after: Place | null,
+  limit: number,
+): Promise<ConflictItem[]> {
+  return db
+    .select({
+      id: conflicts.id,
+      portal: portalName,
+      idempotency_key: conflicts.idempotency_key,
+      operation: conflicts.operation,
+      fingerprint: conflicts.fingerprint,
+      original_operation: conflicts.original_operation,
+      original_fingerprint: conflicts.original_fingerprint,
+      differs: conflicts.differs,
+      disbursement_id: conflicts.disbursement_id,
+      request_id: conflicts.request_id,
+      occurred_at: sql<string>`to_char(${conflicts.occurred_at} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+    })
+    .from(conflicts)
+    .leftJoin(portals, eq(portals.id, conflicts.portal_id))
+    .where(
+      sql`${portal === null ? sql`true` : sql`${portalName} = ${portal}`} AND ${
+        after === null
+          ? sql`true`
+          : sql`(${conflicts.occurred_at}, ${conflicts.id}) > (${after.at}::timestamptz, ${after.id}::uuid)`
+      }`,
+    )
+    .orderBy(asc(conflicts.occurred_at), asc(conflicts.id))
+    .limit(limit)
+}
+
+const portalName = sql<string>`coalesce(${portals.name}, ${bootstrapPortal.name})`

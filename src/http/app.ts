@@ -1,0 +1,181 @@
+/**
+ * The app: built from parts, never listening. Here are the bounds of the HTTP server, the order in which a request is checked (token, then
+ * media type, then size, then JSON, then schema), and the one list of routes. Whatever goes wrong leaves as problem+json.
+ */
+import helmet from "@fastify/helmet"
+import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
+import type { ZodTypeProvider } from "fastify-type-provider-zod"
+import { uuidv7 } from "uuidv7"
+import { limits } from "../limits.js"
+import { Tokens } from "../portals/tokens.js"
+import { Problem } from "../problems.js"
+import { authenticate, isGuarded, registerAuth } from "./auth.js"
+import { registerBodies } from "./bodies.js"
+import { conflictRoutes } from "./conflicts.js"
+import type { App, AppDeps } from "./deps.js"
+import { disbursementRoutes } from "./disbursements.js"
+import { healthRoutes } from "./health.js"
+import { idempotencyKeyRoutes } from "./idempotency-keys.js"
+import { registerMethodCheck } from "./methods.js"
+import { Metrics, metricsRoute } from "./metrics.js"
+import { openapiRoutes, registerOpenapi } from "./openapi.js"
+import { portalRoutes } from "./portals.js"
+import { problemPages } from "./problem-pages.js"
+import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
+import { writeUnreadable } from "./raw-problems.js"
+import { registerRequestLog } from "./request-log.js"
+import { submissionRoutes } from "./submissions.js"
+import { validatorCompiler } from "./validation.js"
+
+/** Builds the app; `ready()` or `listen()` starts it. */
+export function buildApp(deps: AppDeps): App {
+  const { config, reads } = deps
+  const metrics = deps.metrics ?? new Metrics()
+  const tokens = new Tokens(reads, config.bootstrapToken)
+  const app = createServer(deps, tokens)
+
+  registerRequestLog(app, metrics)
+  registerErrors(app)
+  registerShell(app)
+  registerAuth(app, tokens)
+  registerBodies(app)
+  const refuseOtherMethods = registerMethodCheck(app)
+  registerOpenapi(app)
+
+  // In a plugin of their own, so that swagger's hooks see them.
+  app.register(async (scope) => {
+    const routes = scope as App
+    healthRoutes(routes, reads)
+    metricsRoute(routes, metrics, config.metricsPublic)
+    problemPages(routes)
+    openapiRoutes(routes)
+    portalRoutes(routes, reads, tokens)
+    disbursementRoutes(routes, reads)
+    idempotencyKeyRoutes(routes, deps)
+    conflictRoutes(routes, reads)
+    submissionRoutes(routes, { gate: deps.gate, metrics })
+  })
+  app.register(async (scope) => refuseOtherMethods(scope as App))
+  return app
+}
+
+function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
+  const app: App = Fastify({
+    ...(logger ? { loggerInstance: logger } : { logger: false }),
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "request_id" }),
+    // Never a client's: an id that others choose could be anyone's, or a line of the log.
+    genReqId: () => uuidv7(),
+    requestIdHeader: false,
+    trustProxy: false,
+    bodyLimit: limits.bodyBytesMax,
+    requestTimeout: limits.requestMs,
+    connectionTimeout: limits.connectionMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    routerOptions: { maxParamLength: limits.pathParamCharsMax },
+    http: {
+      maxHeaderSize: limits.headerBytesMax,
+      headersTimeout: limits.headersMs,
+      // How often the two limits above are looked at: node's own 30 s would triple them.
+      connectionsCheckingInterval: 1_000,
+      // Checked below: node's own answer is not a problem.
+      requireHostHeader: false,
+    },
+    // While it stops, requests that are still let in are answered by the hook below.
+    return503OnClosing: false,
+    clientErrorHandler: (error, socket) => writeUnreadable(error, socket, app.publicUrl()),
+    frameworkErrors: (error, request, reply) => {
+      const guarded = isGuarded(request.url)
+        ? authenticate(tokens, request, ["portal", "operator", "auditor"])
+        : Promise.resolve()
+      guarded.then(
+        () => replyProblem(request, reply, problemOf(error)),
+        (refusal) => replyProblem(request, reply, problemOf(refusal)),
+      )
+    },
+  }).withTypeProvider<ZodTypeProvider>() as App
+
+  app.decorate("stopping", false)
+  app.decorate("publicUrl", () => config.publicUrl ?? listeningUrl(app, config))
+  // RFC 9110 section 10.1.1: an expectation that is not understood may be ignored; node's own 417 is not a problem.
+  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response))
+  app.setValidatorCompiler(validatorCompiler)
+  // Response schemas are for the document: encoding through them costs more than the handler on lists.
+  app.setSerializerCompiler(() => JSON.stringify)
+  return app
+}
+
+function listeningUrl(app: App, config: AppDeps["config"]): string {
+  const address = app.server.address()
+  const port = address !== null && typeof address === "object" ? address.port : config.port
+  const wildcard = config.host === "0.0.0.0" || config.host === "::"
+  const host = wildcard ? "localhost" : config.host.includes(":") ? `[${config.host}]` : config.host
+  return `http://${host}:${port}`
+}
+
+/** Everything that is thrown, and every unknown path, leaves as a problem. */
+function registerErrors(app: App): void {
+  app.setErrorHandler((error, request, reply) => {
+    const problem = problemOf(error)
+    if (problem.kind.status >= 500) logFailure(request.log, error, problem)
+    return replyProblem(request, reply, problem)
+  })
+  // The onRequest hook has refused it by then; this only satisfies the router.
+  app.setNotFoundHandler((request, reply) =>
+    replyProblem(request, reply, new Problem("not-found", "There is no such path.")),
+  )
+}
+
+function logFailure(log: FastifyBaseLogger, error: unknown, problem: Problem): void {
+  if (error instanceof Problem) return
+  if (problem.code === internalProblem().code) log.error({ err: error }, "request failed")
+  else log.warn({ err: error }, "database unavailable")
+}
+
+/** Headers of every answer, and what is refused before anything is looked at. */
+function registerShell(app: App): void {
+  app.register(helmet, {
+    contentSecurityPolicy: {
+      useDefaults: false,
+      directives: {
+        defaultSrc: ["'self'"],
+        baseUri: ["'none'"],
+        formAction: ["'self'"],
+        frameAncestors: ["'none'"],
+        imgSrc: ["'self'", "data:"],
+        objectSrc: ["'none'"],
+        scriptSrc: ["'self'"],
+        // Swagger UI and the problem pages style inline.
+        styleSrc: ["'self'", "'unsafe-inline'"],
+      },
+    },
+    // Whether sibling hosts use https is not this service's to say.
+    strictTransportSecurity: { maxAge: 31_536_000, includeSubDomains: false },
+  })
+
+  app.addHook("onRequest", async (request, reply) => {
+    reply.header("request-id", request.id)
+    if (isGuarded(request.url)) reply.header("cache-control", "no-store")
+    if (app.stopping) {
+      reply.header("connection", "close")
+      if (request.routeOptions.url !== "/livez" && request.routeOptions.url !== "/readyz") {
+        throw new Problem("unavailable", "The service is stopping. Nothing was recorded.")
+      }
+    }
+    requireOneHost(request.raw.httpVersion, request.raw.rawHeaders)
+  })
+  app.addHook("onSend", async (_request, reply) => {
+    if (app.stopping) reply.header("connection", "close")
+  })
+}
+
+/** RFC 9112 section 3.2: an HTTP/1.1 request has exactly one Host header. */
+function requireOneHost(httpVersion: string, rawHeaders: readonly string[]): void {
+  let hosts = 0
+  for (let i = 0; i < rawHeaders.length; i += 2)
+    if (rawHeaders[i]?.length === 4 && rawHeaders[i]?.toLowerCase() === "host") hosts += 1
+  if (hosts === 1 || (hosts === 0 && httpVersion === "1.0")) return
+  const detail = "must be sent exactly once"
+  throw new Problem("invalid-request", "The request does not have exactly one Host header.", {
+    errors: [{ pointer: "/Host", code: "host_header", detail }],
+  })
+}

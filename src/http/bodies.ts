@@ -1,0 +1,49 @@
+/**
+ * Bodies: strict JSON and nothing else, looked at in the order 415, 413, 400. The text as received is kept for the evidence.
+ */
+import { readJson } from "../ledger/strict-json.js"
+import { limits } from "../limits.js"
+import { Problem } from "../problems.js"
+import type { App } from "./deps.js"
+
+declare module "fastify" {
+  interface FastifyRequest {
+    /** The body's bytes as received; empty when there is none. */
+    bodyBytes: Buffer
+  }
+}
+
+const nothing = Buffer.alloc(0)
+
+export function registerBodies(app: App): void {
+  app.decorateRequest("bodyBytes")
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser(
+    "application/json",
+    { parseAs: "buffer", bodyLimit: limits.bodyBytesMax },
+    async (request: { bodyBytes: Buffer; routeOptions: { schema?: { body?: unknown } } }, bytes: Buffer) => {
+      request.bodyBytes = bytes
+      // Clients send the header on a DELETE or a bodyless POST, too.
+      if (bytes.length === 0 && request.routeOptions.schema?.body === undefined) return undefined
+      return readJson(bytes)
+    },
+  )
+
+  app.addHook("preParsing", async (request) => {
+    request.bodyBytes = nothing
+    const { headers } = request
+    if (headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0) {
+      if (request.routeOptions.schema?.body !== undefined) throw new Problem("malformed-json", "The body is empty.")
+      return
+    }
+    const encoding = headers["content-encoding"]
+    if (encoding !== undefined && encoding.trim().toLowerCase() !== "identity") {
+      throw new Problem("media-type-unsupported", "A body with a content encoding is not read here.")
+    }
+    // JSON is UTF-8 (RFC 8259 section 8.1); another charset would be read as something it is not.
+    const charset = /;\s*charset\s*=\s*"?([^\s";]+)/i.exec(headers["content-type"] ?? "")?.[1]
+    if (charset !== undefined && !/^utf-?8$/i.test(charset)) {
+      throw new Problem("media-type-unsupported", "The body's charset is not UTF-8.")
+    }
+  })
+}

@@ -1,0 +1,132 @@
+/**
+ * Reading the ledger over HTTP. A portal sees its own lines and cannot tell another's from one that is not there.
+ */
+import { z } from "zod"
+import type { Reads } from "../db/client.js"
+import { decodeCursor, toPage } from "../db/page.js"
+import { type LedgerFilters, readLine, readLines } from "../ledger/disbursement-reads.js"
+import { awardKey } from "../ledger/submission.js"
+import { limits } from "../limits.js"
+import { type Caller, roles } from "../portals/portals.js"
+import type { App } from "./deps.js"
+import { answer, notFound, problemResponses } from "./openapi.js"
+import { instant, pageOf, pageQuery } from "./page-query.js"
+import { isUuid } from "./portals.js"
+
+const cents = z.int().meta({ examples: [125000] })
+
+/** One line of the ledger. */
+const ledgerLine = z
+  .object({
+    id: z.string().meta({ format: "uuid" }),
+    kind: z.enum(["disbursement", "return", "reversal"]),
+    award_id: z.string(),
+    amount_cents: cents.describe("Signed: returns and reversals are negative"),
+    currency: z.string(),
+    submission_timestamp: z.string(),
+    submission_id: z.string().nullable(),
+    idempotency_key: z.string(),
+    portal: z.string(),
+    recorded_at: z.string(),
+    assistance_listing_number: z.string().nullable(),
+    fain: z.string().nullable(),
+    recipient_uei: z.string().nullable(),
+    invoice_ref: z.string().nullable(),
+    period_from: z.string().nullable(),
+    period_to: z.string().nullable(),
+    disbursement_id: z.string().optional().describe("The original; on returns and reversals"),
+    reason: z.string().optional().describe("On returns and reversals"),
+    returned_cents: cents.optional().describe("What came back so far; on disbursements"),
+    net_cents: cents.optional().describe("What is left; on disbursements"),
+  })
+  .meta({ id: "LedgerLine" })
+
+const exampleLine = {
+  id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
+  kind: "disbursement",
+  award_id: "A-2026-014",
+  amount_cents: 125000,
+  currency: "USD",
+  submission_timestamp: "2026-07-01T09:00:00Z",
+  submission_id: "INV-7781",
+  idempotency_key: "inv-7781-a",
+  portal: "county-east",
+  recorded_at: "2026-07-01T09:00:02.417305Z",
+  assistance_listing_number: "10.500",
+  fain: null,
+  recipient_uei: null,
+  invoice_ref: null,
+  period_from: null,
+  period_to: null,
+  returned_cents: 0,
+  net_cents: 125000,
+}
+
+const filters = {
+  award_id: z.string().optional().describe("Compared like a submission's: NFC, upper case"),
+  portal: z.string().optional().describe("By name. For a portal's own token any other name finds nothing"),
+  from: instant().optional().describe("`recorded_at` at or after this instant"),
+  to: instant().optional().describe("`recorded_at` before this instant"),
+  submission_id: z.string().optional(),
+  idempotency_key: z.string().optional(),
+}
+
+export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
+  app.get(
+    "/v1/disbursements/:id",
+    {
+      config: { roles },
+      schema: {
+        operationId: "getDisbursement",
+        tags: ["disbursements"],
+        summary: "One ledger line",
+        params: z.object({ id: z.string().meta({ format: "uuid" }) }),
+        response: { 200: answer(ledgerLine, "The line.", { example: exampleLine }), ...problemResponses("not-found") },
+      },
+    },
+    async ({ params: { id }, caller }) => {
+      const line = isUuid(id) ? await reads.run((db) => readLine(db, id, scopeOf(caller))) : null
+      if (!line) throw notFound("disbursement")
+      return line
+    },
+  )
+
+  app.get(
+    "/v1/disbursements",
+    {
+      config: { roles },
+      schema: {
+        operationId: "listDisbursements",
+        tags: ["disbursements"],
+        summary: "Ledger lines, in the order in which they were recorded",
+        description:
+          "Every line that was recorded before the first page was read appears exactly once, whatever is recorded meanwhile.",
+        querystring: z.strictObject({ ...filters, ...pageQuery }),
+        response: {
+          200: answer(pageOf(ledgerLine), "A page.", { example: { items: [exampleLine], next_cursor: null } }),
+          ...problemResponses("invalid-request", "invalid-cursor"),
+        },
+      },
+    },
+    async ({ query, caller }) => {
+      const wanted: LedgerFilters = {
+        portalId: scopeOf(caller),
+        portal: query.portal ?? null,
+        awardKey: query.award_id === undefined ? null : awardKey(query.award_id),
+        from: query.from ?? null,
+        to: query.to ?? null,
+        submissionId: query.submission_id ?? null,
+        idempotencyKey: query.idempotency_key ?? null,
+      }
+      const limit = query.limit ?? limits.pageItemsDefault
+      const after = query.cursor === undefined ? null : decodeCursor(query.cursor, wanted)
+      const rows = await reads.run((db) => readLines(db, wanted, after, limit + 1))
+      return toPage(rows, limit, wanted, (line) => ({ at: line.recorded_at, id: line.id }))
+    },
+  )
+}
+
+/** Whose lines a caller may see: a portal its own, others everyone's. */
+function scopeOf(caller: Caller): string | null {
+  return caller.role === "portal" ? caller.portalId : null
+}

@@ -1,0 +1,96 @@
+/**
+ * What became of a key, and making it final that it will never be used. A key is named in the path, percent-encoded, whatever legal characters it has.
+ */
+import { z } from "zod"
+import type { Reads } from "../db/client.js"
+import { checkKey } from "../gate/key.js"
+import { readKeyState } from "../gate/key-state.js"
+import { type Caller, findPortalByName, roles } from "../portals/portals.js"
+import { Problem } from "../problems.js"
+import type { App, AppDeps } from "./deps.js"
+import { answer, notFound, problemResponses } from "./openapi.js"
+
+const keyState = z
+  .object({
+    key: z.string(),
+    state: z.enum(["completed", "in_progress", "voided", "purged"]),
+    operation: z.string().nullable(),
+    disbursement_id: z.string().nullable().describe("What it recorded"),
+    first_seen_at: z.string().nullable(),
+    replays: z.int().nullable().describe("How often it was replayed; null: not counted by this version"),
+  })
+  .meta({ id: "KeyState" })
+
+export const keyParams = z.object({
+  key: z
+    .string()
+    .describe("The key itself, without quotes, percent-encoded")
+    .meta({ examples: ["inv-7781-a"] }),
+})
+
+export function idempotencyKeyRoutes(
+  app: App,
+  { reads, gate }: { reads: Pick<Reads, "run">; gate: Pick<AppDeps["gate"], "inProgress"> },
+): void {
+  app.get(
+    "/v1/idempotency-keys/:key",
+    {
+      config: { roles },
+      schema: {
+        operationId: "getIdempotencyKey",
+        tags: ["outcomes"],
+        summary: "What became of a key",
+        description:
+          "Members that are not known yet are null. 404 `idempotency-key-unknown` is not final: the request may still be on its way; void the key to make it final.",
+        params: keyParams,
+        querystring: z.strictObject({
+          portal: z.string().optional().describe("Whose key, by name; operators and auditors must give it"),
+        }),
+        response: {
+          200: answer(keyState, "Something is recorded under the key, or a request with it is running.", {
+            example: {
+              key: "inv-7781-a",
+              state: "completed",
+              operation: "submission",
+              disbursement_id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
+              first_seen_at: "2026-07-01T09:00:02.417305Z",
+              replays: null,
+            },
+          }),
+          ...problemResponses("idempotency-key-unknown", "idempotency-key-invalid", "invalid-request", "not-found"),
+        },
+      },
+    },
+    async ({ params: { key }, query, caller }) => {
+      checkKey(key)
+      const portalId = await portalOf(reads, caller, query.portal)
+      // In this order: what is running is recorded before it stops running.
+      const running = await gate.inProgress(portalId, key)
+      const found = await reads.run((db) => readKeyState(db, portalId, key))
+      if (found) {
+        const { state, operation, resourceId, firstSeenAt } = found
+        return { key, state, operation, disbursement_id: resourceId, first_seen_at: firstSeenAt, replays: null }
+      }
+      if (!running)
+        throw new Problem("idempotency-key-unknown", "Nothing is recorded under this key so far. That is not final.")
+      return { key, state: "in_progress", operation: null, disbursement_id: null, first_seen_at: null, replays: null }
+    },
+  )
+}
+
+/** Whose key is meant: a portal's own, or that of the portal which others must name. */
+async function portalOf(reads: Pick<Reads, "run">, caller: Caller, name: string | undefined): Promise<string> {
+  if (caller.role === "portal") {
+    if (name !== undefined && name !== caller.portal) throw notFound("portal")
+    return caller.portalId
+  }
+  if (name === undefined) {
+    const detail = "must name the portal whose key is meant"
+    throw new Problem("invalid-request", "The query string has one fault.", {
+      errors: [{ pointer: "/portal", code: "required", detail }],
+    })
+  }
+  const portal = await reads.run((db) => findPortalByName(db, name))
+  if (!portal) throw notFound("portal")
+  return portal.id
+}

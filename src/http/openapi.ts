@@ -1,0 +1,196 @@
+/**
+ * The OpenAPI 3.1 document, made from the routes' own schemas and the problem catalogue; /openapi.json, and /docs to browse and try it.
+ * A route declares what it answers with `answer` and `problems`; headers and examples of problems are filled in from the catalogue here,
+ * so that no route repeats them.
+ */
+import swagger from "@fastify/swagger"
+import swaggerUi from "@fastify/swagger-ui"
+import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod"
+import { z } from "zod"
+import { Problem, type ProblemCode, problems } from "../problems.js"
+import type { App } from "./deps.js"
+import { completeDocument, type Json } from "./openapi-document.js"
+import { problemContentType } from "./problem-replies.js"
+
+/** A header that an answer carries: JSON schema and description in one. */
+export interface HeaderDoc {
+  readonly description: string
+  readonly type: "string" | "integer" | "boolean"
+}
+
+/** What one status answers. Sits under `response` of a route's schema; the index signature keeps Fastify from typing replies by it. */
+export interface AnswerDoc {
+  readonly description: string
+  readonly content: Record<string, { readonly schema: z.ZodType; readonly example?: unknown }>
+  readonly headers?: Record<string, HeaderDoc>
+}
+
+export type ResponseDocs = Record<number, AnswerDoc>
+
+/** A JSON answer. */
+export function answer(
+  schema: z.ZodType,
+  description: string,
+  more: { example?: unknown; headers?: Record<string, HeaderDoc> } = {},
+): AnswerDoc {
+  const { example, headers } = more
+  return {
+    description,
+    content: { "application/json": example === undefined ? { schema } : { schema, example } },
+    ...(headers ? { headers } : {}),
+  }
+}
+
+/** 204. */
+export function noContent(description: string) {
+  return z.undefined().describe(description)
+}
+
+/** What can go wrong with any JSON body. */
+export const bodyProblems = ["media-type-unsupported", "body-too-large", "malformed-json", "invalid-request"] as const
+
+/** The problem responses of a route that needs a token: those named, and those that every such route may give. */
+export function problemResponses(...codes: ProblemCode[]): ResponseDocs {
+  return openProblems("unauthenticated", "forbidden", "unavailable", ...codes)
+}
+
+/** The problem responses of a route that is open to all. */
+export function openProblems(...codes: ProblemCode[]): ResponseDocs {
+  const byStatus = new Map<number, ProblemCode[]>()
+  for (const code of new Set<ProblemCode>([...codes, "internal"])) {
+    const { status } = problems[code]
+    byStatus.set(status, [...(byStatus.get(status) ?? []), code])
+  }
+  return Object.fromEntries(
+    [...byStatus].map(([status, list]) => [
+      status,
+      {
+        description: list.map((code) => `\`${code}\`: ${problems[code].title}`).join(". "),
+        content: {
+          [problemContentType]: {
+            schema: z.intersection(problemSchema, z.looseObject({ code: z.enum(list as [ProblemCode]) })),
+          },
+        },
+      },
+    ]),
+  )
+}
+
+const fault = z.object({
+  pointer: z.string().describe('RFC 6901, such as `/amount_cents`; `""` for the whole'),
+  code: z.string(),
+  detail: z.string(),
+})
+
+/** Every 4xx and 5xx. */
+export const problemSchema = z
+  .looseObject({
+    type: z.url().describe("Leads to a page about this kind of problem"),
+    title: z.string(),
+    status: z.int().min(400).max(599),
+    detail: z.string().describe("What happened in this case"),
+    instance: z.string().describe("The request's id, also in the `Request-Id` header"),
+    code: z.enum(Object.keys(problems) as [ProblemCode]),
+    outcome: z.enum(["not_applied", "applied", "unknown"]).describe("Whether what was asked for has taken effect"),
+    retry: z.enum(["after-fixing", "same-key", "new-key", "never"]).describe("Whether and how to send it again"),
+    errors: z.array(fault).optional().describe("All faults of a request that is not valid"),
+    differs: z
+      .array(z.string())
+      .optional()
+      .describe("JSON pointers of the members that differ from the original request"),
+    disbursement_id: z.string().optional().describe("What is recorded already"),
+    available_cents: z.int().optional(),
+  })
+  .meta({ id: "Problem", description: "RFC 9457 problem details" })
+
+const introduction = `Records grant award disbursements so that a retry, a double click or a crash never pays twice and never loses a payment.
+
+**Retry with the same \`Idempotency-Key\` until you have an answer.** Save the key before you send. The first acceptance is 201; every retry is
+answered 200 with the same body and \`Idempotent-Replayed: true\`. Every refusal is a problem with \`outcome\` (was anything recorded?) and \`retry\`
+(how to go on); see [/problems](/problems).
+
+To try it here: **Authorize** with a token, open an operation, *Try it out*, *Execute*.`
+
+/** Registers what collects the routes; call it before any route that belongs into the document. */
+export function registerOpenapi(app: App): void {
+  app.register(swagger, {
+    openapi: {
+      openapi: "3.1.0",
+      info: {
+        title: "grantgate",
+        version: "1",
+        summary: "Idempotent recording of grant award disbursements",
+        description: introduction,
+        license: { name: "MIT", identifier: "MIT" },
+      },
+      servers: [{ url: "/", description: "This server" }],
+      tags: [
+        { name: "submissions", description: "Recording disbursements, each exactly as often as it is meant" },
+        { name: "outcomes", description: "What became of a key" },
+        { name: "disbursements", description: "Reading the ledger" },
+        { name: "portals", description: "Who may call" },
+        { name: "service", description: "The service itself" },
+      ],
+      components: {
+        securitySchemes: {
+          token: { type: "http", scheme: "bearer", description: "A portal's token, such as `gg_…`" },
+        },
+      },
+    },
+    transform: (input) => {
+      const { schema, url } = transform(input as never)
+      return { url, schema: describeRoute(input as never, (schema ?? { hide: true }) as Json) as never }
+    },
+    transformObject: (input) => completeDocument(jsonSchemaTransformObject(input) as Json) as never,
+  })
+  app.register(swaggerUi, {
+    routePrefix: "/docs",
+    uiConfig: {
+      tryItOutEnabled: true,
+      persistAuthorization: false,
+      displayRequestDuration: true,
+      url: "/openapi.json",
+    },
+    // The document alone decides; a validator on the internet would be told about it.
+    theme: { title: "grantgate" },
+  })
+}
+
+const transform = createJsonSchemaTransform({ skipList: [] })
+
+/** The provider drops headers and examples that stand beside a response's schema: they are put back. Roles become security and a sentence. */
+function describeRoute(
+  input: { schema?: unknown; route: { config?: { roles?: readonly string[] } } },
+  schema: Json,
+): Json {
+  const docs = (input.schema as { response?: Record<string, Partial<AnswerDoc>> } | undefined)?.response ?? {}
+  const made = (schema.response ?? {}) as Record<string, Json>
+  for (const [status, doc] of Object.entries(docs)) {
+    const response = made[status]
+    if (!response) continue
+    if (doc.headers) response.headers = doc.headers
+    for (const [type, { example }] of Object.entries(doc.content ?? {})) {
+      const content = (response.content as Record<string, Json>)[type]
+      if (example !== undefined && content) content.example = example
+    }
+  }
+  const roles = input.route.config?.roles
+  if (!roles || schema.hide === true) return schema
+  const sentence = `Needs a token with the role ${roles.map((role) => `\`${role}\``).join(" or ")}.`
+  return {
+    ...schema,
+    security: [{ token: [] }],
+    description: [schema.description, sentence].filter((text) => text !== undefined).join("\n\n"),
+  }
+}
+
+export function openapiRoutes(app: App): void {
+  app.get("/openapi.json", { schema: { hide: true } }, async (_request, reply) => {
+    reply.header("content-type", "application/json")
+    return JSON.stringify(app.swagger())
+  })
+}
+
+export function notFound(what: string): Problem {
+  return new Problem("not-found", `There is no such ${what} for this token.`)
+}

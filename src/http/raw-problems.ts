@@ -1,0 +1,31 @@
+/**
+ * Connections whose bytes did not make a request: garbage, headers over the limit, a request that never came to its end. Node reports them with a
+ * socket and nothing else, so the answer is written by hand; then the connection is closed, because nothing on it can be trusted any more.
+ */
+import type { Socket } from "node:net"
+import { uuidv7 } from "uuidv7"
+import { type ProtocolStatus, writeRawProblem } from "./problem-replies.js"
+
+/** Answers 400, 408 or 431, unless an answer has begun already. */
+export function writeUnreadable(error: NodeJS.ErrnoException, socket: Socket, publicUrl: string): void {
+  if (error.code === "ECONNRESET" || !socket.writable || answerHasBegun(socket)) {
+    socket.destroy()
+    return
+  }
+  const { status, detail } = reasonOf(error.code)
+  // What the client still sends is thrown away; it may read the answer before the connection ends.
+  socket.once("finish", () => socket.destroySoon())
+  writeRawProblem(socket, status, detail, publicUrl, uuidv7())
+}
+
+function reasonOf(code: string | undefined): { status: ProtocolStatus; detail: string } {
+  if (code === "HPE_HEADER_OVERFLOW") return { status: 431, detail: "The request's line and headers are too large." }
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return { status: 408, detail: "The request did not arrive in time." }
+  return { status: 400, detail: "This is not an HTTP request that can be read." }
+}
+
+/** Node keeps the response of a connection's current request there; bytes of ours inside it would be part of someone's answer. */
+function answerHasBegun(socket: Socket): boolean {
+  const current = (socket as Socket & { _httpMessage?: { headersSent?: boolean } | null })._httpMessage
+  return current?.headersSent === true
+}

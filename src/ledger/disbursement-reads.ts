@@ -1,0 +1,140 @@
+/**
+ * Reading the ledger: one line, or pages of lines in the order in which they were recorded. Nothing is locked; each call is one statement, so that
+ * a line and what was returned of it are of the same instant. Amounts of two currencies are never added.
+ */
+import { and, asc, eq, gte, lt, type SQL, sql } from "drizzle-orm"
+import { alias } from "drizzle-orm/pg-core"
+import type { Db } from "../db/client.js"
+import type { Place } from "../db/page.js"
+import { disbursements, portals } from "../db/schema.js"
+import { bootstrapPortal } from "../portals/portals.js"
+
+/** One ledger line, as it is shown. Times are RFC 3339 UTC. */
+export interface LedgerLine {
+  readonly id: string
+  readonly kind: "disbursement" | "return" | "reversal"
+  readonly award_id: string
+  /** Negative for returns and reversals. */
+  readonly amount_cents: number
+  readonly currency: string
+  readonly submission_timestamp: string
+  readonly submission_id: string | null
+  readonly idempotency_key: string
+  readonly portal: string
+  readonly recorded_at: string
+  readonly assistance_listing_number: string | null
+  readonly fain: string | null
+  readonly recipient_uei: string | null
+  readonly invoice_ref: string | null
+  readonly period_from: string | null
+  readonly period_to: string | null
+  /** The original of a return or reversal; absent on a disbursement. */
+  readonly disbursement_id?: string
+  readonly reason?: string
+  /** As of now; on a disbursement only. */
+  readonly returned_cents?: number
+  readonly net_cents?: number
+}
+
+export interface LedgerFilters {
+  /** Whose lines; null: everyone's. */
+  readonly portalId: string | null
+  readonly portal: string | null
+  /** Normalised. */
+  readonly awardKey: string | null
+  /** Half-open on `recorded_at`. */
+  readonly from: string | null
+  readonly to: string | null
+  readonly submissionId: string | null
+  readonly idempotencyKey: string | null
+}
+
+/** One line; null when there is none, or it is not this portal's. */
+export async function readLine(db: Db, id: string, portalId: string | null): Promise<LedgerLine | null> {
+  const [row] = await select(
+    db,
+    and(eq(disbursements.id, id), portalId === null ? undefined : eq(disbursements.portal_id, portalId)),
+    1,
+  )
+  return row ? toLine(row) : null
+}
+
+/** At most `limit` lines after `after`, in the order of `recorded_at`, then `id`: by the index of the award, of the portal, or of all. */
+export async function readLines(
+  db: Db,
+  filters: LedgerFilters,
+  after: Place | null,
+  limit: number,
+): Promise<LedgerLine[]> {
+  const d = disbursements
+  const where = and(
+    filters.portalId === null ? undefined : eq(d.portal_id, filters.portalId),
+    filters.portal === null ? undefined : eq(d.portal_id, portalIdOf(filters.portal)),
+    filters.awardKey === null ? undefined : eq(d.award_key, filters.awardKey),
+    filters.from === null ? undefined : gte(d.recorded_at, filters.from),
+    filters.to === null ? undefined : lt(d.recorded_at, filters.to),
+    filters.submissionId === null ? undefined : eq(d.submission_id, filters.submissionId),
+    filters.idempotencyKey === null ? undefined : eq(d.idempotency_key, filters.idempotencyKey),
+    after === null ? undefined : sql`(${d.recorded_at}, ${d.id}) > (${after.at}::timestamptz, ${after.id}::uuid)`,
+  )
+  return (await select(db, where, limit)).map(toLine)
+}
+
+const returned = alias(disbursements, "returned")
+
+function select(db: Db, where: SQL | undefined, limit: number) {
+  const d = disbursements
+  return db
+    .select({
+      id: d.id,
+      kind: d.kind,
+      award_id: d.award_id,
+      amount_cents: d.amount_cents,
+      currency: d.currency,
+      submission_timestamp: utc(d.submission_timestamp),
+      submission_id: d.submission_id,
+      idempotency_key: d.idempotency_key,
+      portal: sql<string>`coalesce(${portals.name}, ${bootstrapPortal.name})`,
+      recorded_at: utc(d.recorded_at),
+      assistance_listing_number: d.assistance_listing_number,
+      fain: d.fain,
+      recipient_uei: d.recipient_uei,
+      invoice_ref: d.invoice_ref,
+      period_from: d.period_from,
+      period_to: d.period_to,
+      disbursement_id: d.disbursement_id,
+      reason: d.reason,
+      // Lines that undo this one; they lie under the same award.
+      returned_cents: sql<number>`coalesce((SELECT -sum(${returned.amount_cents}) FROM ${disbursements} "returned"
+        WHERE ${returned.award_key} = ${d.award_key} AND ${returned.disbursement_id} = ${d.id}), 0)`.mapWith(Number),
+    })
+    .from(d)
+    .leftJoin(portals, eq(portals.id, d.portal_id))
+    .where(where)
+    .orderBy(asc(d.recorded_at), asc(d.id))
+    .limit(limit)
+}
+
+type Row = Awaited<ReturnType<typeof select>>[number]
+
+function toLine({ disbursement_id, reason, returned_cents, submission_timestamp, ...row }: Row): LedgerLine {
+  const line = { ...row, submission_timestamp: withoutTrailingZeros(submission_timestamp) }
+  if (row.kind === "disbursement") return { ...line, returned_cents, net_cents: row.amount_cents - returned_cents }
+  if (disbursement_id === null || reason === null) throw new Error(`the ${row.kind} must name what it undoes, and why`)
+  return { ...line, disbursement_id, reason }
+}
+
+function portalIdOf(name: string): SQL {
+  if (name === bootstrapPortal.name) return sql`${bootstrapPortal.id}::uuid`
+  return sql`(SELECT p.id FROM ${portals} p WHERE p.name = ${name})`
+}
+
+/** RFC 3339 UTC with six digits, whatever the session's time zone. */
+function utc(column: typeof disbursements.recorded_at | typeof disbursements.submission_timestamp) {
+  return sql<string>`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+}
+
+/** The normal form of a submission's own timestamp. */
+function withoutTrailingZeros(timestamp: string): string {
+  return timestamp.replace(/\.?0+Z$/, "Z")
+}

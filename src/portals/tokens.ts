@@ -1,0 +1,73 @@
+/**
+ * Whose token it is, remembered for a moment so that a busy portal does not ask the database at each request. Only hashes are kept.
+ * A revocation in this process counts at once; one in another process within `tokenCacheMs`. Unknown tokens are not remembered:
+ * a new token works from the moment it exists.
+ */
+import { timingSafeEqual } from "node:crypto"
+import type { Reads } from "../db/client.js"
+import { limits } from "../limits.js"
+import { bootstrapPortal, type Caller, findByToken, hashToken, looksLikeToken } from "./portals.js"
+
+export class Tokens {
+  readonly #reads: Pick<Reads, "run">
+  readonly #bootstrapSha256: Buffer | null
+  readonly #known = new Map<string, { caller: Caller; untilMs: number }>()
+  /** One look-up a token at a time, however many requests wait for it. */
+  readonly #asking = new Map<string, Promise<Caller | null>>()
+  /** Counts revocations: a look-up that began before one is not remembered after it. */
+  #generation = 0
+
+  constructor(reads: Pick<Reads, "run">, bootstrapToken: string | null) {
+    this.#reads = reads
+    this.#bootstrapSha256 = bootstrapToken === null ? null : hashToken(bootstrapToken)
+  }
+
+  /**
+   * Who the token belongs to; null when to nobody.
+   * @throws what the database throws when it cannot be asked
+   */
+  async find(token: string): Promise<Caller | null> {
+    const sha256 = hashToken(token)
+    if (this.#bootstrapSha256 && timingSafeEqual(sha256, this.#bootstrapSha256)) {
+      return { portalId: bootstrapPortal.id, portal: bootstrapPortal.name, role: "operator", keyRequired: false }
+    }
+    if (!looksLikeToken(token)) return null
+    const name = sha256.toString("base64")
+    const known = this.#known.get(name)
+    if (known && known.untilMs > performance.now()) return known.caller
+    const asked = this.#asking.get(name) ?? this.#ask(name, sha256)
+    return asked
+  }
+
+  /** Forgets all: a token was revoked. */
+  clear(): void {
+    this.#generation += 1
+    this.#known.clear()
+    this.#asking.clear()
+  }
+
+  #ask(name: string, sha256: Buffer): Promise<Caller | null> {
+    const generation = this.#generation
+    const asked = this.#reads
+      .run((db) => findByToken(db, sha256))
+      .then((caller) => {
+        if (caller && generation === this.#generation) this.#remember(name, caller)
+        return caller
+      })
+      .finally(() => {
+        if (this.#asking.get(name) === asked) this.#asking.delete(name)
+      })
+    this.#asking.set(name, asked)
+    return asked
+  }
+
+  #remember(name: string, caller: Caller): void {
+    // The oldest goes first: a Map keeps the order of insertion.
+    this.#known.delete(name)
+    if (this.#known.size >= limits.tokenCacheEntriesMax) {
+      const oldest = this.#known.keys().next()
+      if (!oldest.done) this.#known.delete(oldest.value)
+    }
+    this.#known.set(name, { caller, untilMs: performance.now() + limits.tokenCacheMs })
+  }
+}
