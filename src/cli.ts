@@ -6,9 +6,10 @@
 import { readFile, writeFile } from "node:fs/promises"
 import { Command, Option } from "commander"
 import { type Config, ConfigError, readConfig } from "./config.js"
-import { errorCode, isUnavailable, Reads } from "./db/client.js"
+import { errorCode, Reads } from "./db/client.js"
 import { EmbeddedError, findEmbedded } from "./db/embedded.js"
 import { SchemaError } from "./db/migrate.js"
+import { isDatabaseAway } from "./http/problem-replies.js"
 import { renderOpenapi } from "./http/render-openapi.js"
 import { describeError, makeLogger } from "./http/request-log.js"
 import { installation } from "./installation.js"
@@ -229,7 +230,7 @@ function sentenceOf(error: unknown): string {
     return "The port is in use. Stop what uses it, or set PORT to another (0 takes a free one)."
   if (code === "EACCES") return "The address may not be used, or a file may not be written: permission denied."
   if (code === "EADDRNOTAVAIL" || code === "ENOTFOUND") return "HOST is not an address of this machine."
-  if (isUnavailable(error)) return `The database cannot be reached (${code}).`
+  if (isDatabaseAway(error)) return `The database cannot be reached (${code}).`
   return `It failed in a way it did not expect: ${JSON.stringify(describeError(error))}`
 }
 

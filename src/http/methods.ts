@@ -13,17 +13,13 @@ import type { App } from "./deps.js"
  * @returns adds the refusals; to be called when all routes are registered
  */
 export function registerMethodCheck(app: App): (scope: App) => void {
-  const known = new Map<string, { methods: Set<string>; roles: readonly Role[] | null }>()
+  /** Who may learn that a method is missing: whoever has a token where one is needed. */
+  const known = new Map<string, readonly Role[] | null>()
   let collecting = true
 
   app.addHook("onRoute", (route) => {
     if (!collecting || route.url.includes("*")) return
-    const path = known.get(route.url) ?? {
-      methods: new Set(),
-      roles: isGuarded(route.url) || route.config?.roles ? roles : null,
-    }
-    for (const method of [route.method].flat()) path.methods.add(method)
-    known.set(route.url, path)
+    known.set(route.url, isGuarded(route.url) || route.config?.roles ? roles : null)
   })
   // The router takes only methods it has heard of.
   for (const method of METHODS)
@@ -35,13 +31,19 @@ export function registerMethodCheck(app: App): (scope: App) => void {
 
   return (scope) => {
     collecting = false
-    for (const [url, path] of known) {
-      const allow = [...path.methods].sort().join(", ")
+    for (const [url, allowed] of known) {
+      // The router is asked, too: a plugin's prefix stands for two paths, and not each of them is announced with each method.
+      const missing = scope.supportedMethods.filter((method) => !scope.hasRoute({ method, url }))
+      const allow = scope.supportedMethods
+        .filter((method) => !missing.includes(method))
+        .sort()
+        .join(", ")
+      if (missing.length === 0) continue
       scope.route({
-        method: scope.supportedMethods.filter((method) => !path.methods.has(method)),
+        method: missing,
         url,
         schema: { hide: true },
-        ...(path.roles ? { config: { roles: path.roles } } : {}),
+        ...(allowed ? { config: { roles: allowed } } : {}),
         onRequest: async (request) => {
           throw new Problem("method-not-allowed", `This path has no ${request.method}; it has ${allow}.`, { allow })
         },

@@ -5,7 +5,7 @@
 import { STATUS_CODES } from "node:http"
 import type { Socket } from "node:net"
 import type { FastifyReply, FastifyRequest } from "fastify"
-import { isUnavailable } from "../db/client.js"
+import { errorCode, isUnavailable } from "../db/client.js"
 import { limits } from "../limits.js"
 import { Problem, type ProblemCode } from "../problems.js"
 
@@ -76,8 +76,13 @@ export function problemOf(error: unknown): Problem {
   if (code === "ECONNRESET" || code === "ERR_STREAM_PREMATURE_CLOSE") {
     return new Problem("malformed-json", "The body ended before it was complete.")
   }
-  if (isUnavailable(error)) return new Problem("unavailable", "The database did not answer in time.")
+  if (isDatabaseAway(error)) return new Problem("unavailable", "The database did not answer in time.")
   return internalProblem()
+}
+
+/** Codes of node and Fastify are faults of this program, and no word about the database. */
+export function isDatabaseAway(error: unknown): boolean {
+  return isUnavailable(error) && !/^(?:ERR|FST)_/.test(errorCode(error) ?? "")
 }
 
 export function internalProblem(): Problem {
