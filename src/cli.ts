@@ -3,7 +3,10 @@
  * The one executable. Reads the configuration, runs a command, and turns whatever stops it into one sentence on stderr and exit code 1:
  * no stacks, no values. Knows nothing of how things work; the commands do.
  */
+import { existsSync, readFileSync } from "node:fs"
 import { readFile, writeFile } from "node:fs/promises"
+import { relative, sep } from "node:path"
+import { fileURLToPath } from "node:url"
 import { Command, Option } from "commander"
 import { type Config, ConfigError, readConfig } from "./config.js"
 import { errorCode, Reads } from "./db/client.js"
@@ -12,7 +15,6 @@ import { SchemaError } from "./db/migrate.js"
 import { isDatabaseAway } from "./http/problem-replies.js"
 import { renderOpenapi } from "./http/render-openapi.js"
 import { describeError, makeLogger } from "./http/request-log.js"
-import { installation } from "./installation.js"
 import { limits } from "./limits.js"
 import {
   addToken,
@@ -26,6 +28,26 @@ import {
 } from "./portals/portals.js"
 import { Problem } from "./problems.js"
 import { openDatabase, type Running, serve } from "./serve.js"
+
+/** This file lies in `src` or in `dist/src`. */
+const root = ["..", "../.."]
+  .map((up) => fileURLToPath(new URL(up, import.meta.url)).replace(/[/\\]$/, ""))
+  .find((folder) => existsSync(`${folder}/package.json`))
+
+if (root === undefined) throw new Error("package.json of this installation is missing")
+
+const { version } = JSON.parse(readFileSync(`${root}/package.json`, "utf8")) as { version: string }
+/** As a dependency of something else: its folder is replaced at each install, and must hold no data. */
+const isDependency = root.split(sep).includes("node_modules")
+
+/** Where this program lies. */
+const installation = {
+  version,
+  /** A checkout keeps its data in itself, so that it does not matter where a command is started; a dependency keeps it where it is started. */
+  home: isDependency ? process.cwd() : root,
+  /** How to call this program again. */
+  command: isDependency ? "npx grantgate" : `node ${relative(process.cwd(), `${root}/dist/src/cli.js`)}`,
+} as const
 
 /** A sentence for the person at the terminal. */
 class CommandError extends Error {

@@ -2,7 +2,7 @@
  * The server's way up and down: database, schema, gate, app, listen; and back in reverse when asked to stop, with what is in flight finished first.
  * A start that fails takes down what it had started. The only place where the parts are put together.
  */
-import type { FastifyBaseLogger } from "fastify"
+import type { Logger } from "pino"
 import { uuidv7 } from "uuidv7"
 import type { Config } from "./config.js"
 import { Reads } from "./db/client.js"
@@ -30,7 +30,7 @@ export interface Running {
 }
 
 /** @throws SchemaError, the embedded database's error, or node's own (EADDRINUSE …) when it cannot start; nothing is left running */
-export async function serve(config: Config, log: FastifyBaseLogger): Promise<Running> {
+export async function serve(config: Config, log: Logger): Promise<Running> {
   const undo: (() => Promise<unknown>)[] = []
   const down = async () => {
     for (let step = undo.pop(); step; step = undo.pop()) {
@@ -75,10 +75,7 @@ export async function serve(config: Config, log: FastifyBaseLogger): Promise<Run
  * The database that the configuration names, or the embedded one, with this version's schema on it.
  * @throws SchemaError, or the embedded database's error
  */
-export async function openDatabase(
-  config: Config,
-  log: FastifyBaseLogger,
-): Promise<{ url: string; stop(): Promise<unknown> }> {
+export async function openDatabase(config: Config, log: Logger): Promise<{ url: string; stop(): Promise<unknown> }> {
   const database =
     config.databaseUrl === null
       ? await startEmbedded({ dataDir: config.dataDir, log })
@@ -97,7 +94,7 @@ export async function openDatabase(
   }
 }
 
-function makeGate(config: Config, url: string, reads: Reads, metrics: Metrics, log: FastifyBaseLogger) {
+function makeGate(config: Config, url: string, reads: Reads, metrics: Metrics, log: Logger) {
   const gate = new Gate({
     url,
     reads,

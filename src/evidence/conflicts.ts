@@ -1,11 +1,11 @@
 /**
  * Each refused reuse of a key, kept for investigation: all SQL on `conflicts`. A row names the members that differ and holds no value of either request.
  */
-import { asc, eq, sql } from "drizzle-orm"
+import { and, asc, eq, sql } from "drizzle-orm"
 import type { Db } from "../db/client.js"
 import type { Place } from "../db/page.js"
+import { portalIdOf, portalName, utc } from "../db/reading.js"
 import { conflicts, portals } from "../db/schema.js"
-import { bootstrapPortal } from "../portals/portals.js"
 
 export type ConflictRow = Omit<typeof conflicts.$inferInsert, "occurred_at">
 
@@ -52,19 +52,18 @@ export async function readConflicts(
       differs: conflicts.differs,
       disbursement_id: conflicts.disbursement_id,
       request_id: conflicts.request_id,
-      occurred_at: sql<string>`to_char(${conflicts.occurred_at} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+      occurred_at: utc(conflicts.occurred_at),
     })
     .from(conflicts)
     .leftJoin(portals, eq(portals.id, conflicts.portal_id))
     .where(
-      sql`${portal === null ? sql`true` : sql`${portalName} = ${portal}`} AND ${
+      and(
+        portal === null ? undefined : eq(conflicts.portal_id, portalIdOf(portal)),
         after === null
-          ? sql`true`
-          : sql`(${conflicts.occurred_at}, ${conflicts.id}) > (${after.at}::timestamptz, ${after.id}::uuid)`
-      }`,
+          ? undefined
+          : sql`(${conflicts.occurred_at}, ${conflicts.id}) > (${after.at}::timestamptz, ${after.id}::uuid)`,
+      ),
     )
     .orderBy(asc(conflicts.occurred_at), asc(conflicts.id))
     .limit(limit)
 }
-
-const portalName = sql<string>`coalesce(${portals.name}, ${bootstrapPortal.name})`

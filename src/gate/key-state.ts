@@ -1,8 +1,9 @@
 /**
  * What became of a key, for those who ask afterwards. Reads one row by the primary key and locks nothing.
  */
-import { and, eq, sql } from "drizzle-orm"
+import { and, eq } from "drizzle-orm"
 import type { Db } from "../db/client.js"
+import { utc } from "../db/reading.js"
 import { claims } from "../db/schema.js"
 
 export interface KeyState {
@@ -22,7 +23,7 @@ export async function readKeyState(db: Db, portalId: string, key: string): Promi
       state: claims.state,
       operation: claims.operation,
       resourceId: claims.resource_id,
-      firstSeenAt: sql<string>`to_char(${claims.claimed_at} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+      firstSeenAt: utc(claims.claimed_at),
     })
     .from(claims)
     .where(and(eq(claims.portal_id, portalId), eq(claims.idempotency_key, key)))

@@ -21,13 +21,15 @@ export function registerBodies(app: App): void {
   app.addContentTypeParser(
     "application/json",
     { parseAs: "buffer", bodyLimit: limits.bodyBytesMax },
-    async (request: { bodyBytes: Buffer; routeOptions: { schema?: { body?: unknown } } }, bytes: Buffer) => {
+    async (request: { bodyBytes: Buffer }, bytes: Buffer) => {
       request.bodyBytes = bytes
-      // Clients send the header on a DELETE or a bodyless POST, too.
-      if (bytes.length === 0 && request.routeOptions.schema?.body === undefined) return undefined
-      return readJson(bytes)
     },
   )
+  // Not in the parser: what a parser throws closes the connection, as if the body had not been read.
+  app.addHook("preValidation", async (request) => {
+    // Clients send the header on a DELETE or a bodyless POST, too.
+    if (request.bodyBytes.length > 0) request.body = readJson(request.bodyBytes)
+  })
 
   app.addHook("preParsing", async (request) => {
     request.bodyBytes = nothing

@@ -6,8 +6,8 @@ import { and, asc, eq, gte, lt, type SQL, sql } from "drizzle-orm"
 import { alias } from "drizzle-orm/pg-core"
 import type { Db } from "../db/client.js"
 import type { Place } from "../db/page.js"
+import { portalIdOf, portalName, utc } from "../db/reading.js"
 import { disbursements, portals } from "../db/schema.js"
-import { bootstrapPortal } from "../portals/portals.js"
 
 /** One ledger line, as it is shown. Times are RFC 3339 UTC. */
 export interface LedgerLine {
@@ -94,7 +94,7 @@ function select(db: Db, where: SQL | undefined, limit: number) {
       submission_timestamp: utc(d.submission_timestamp),
       submission_id: d.submission_id,
       idempotency_key: d.idempotency_key,
-      portal: sql<string>`coalesce(${portals.name}, ${bootstrapPortal.name})`,
+      portal: portalName,
       recorded_at: utc(d.recorded_at),
       assistance_listing_number: d.assistance_listing_number,
       fain: d.fain,
@@ -122,16 +122,6 @@ function toLine({ disbursement_id, reason, returned_cents, submission_timestamp,
   if (row.kind === "disbursement") return { ...line, returned_cents, net_cents: row.amount_cents - returned_cents }
   if (disbursement_id === null || reason === null) throw new Error(`the ${row.kind} must name what it undoes, and why`)
   return { ...line, disbursement_id, reason }
-}
-
-function portalIdOf(name: string): SQL {
-  if (name === bootstrapPortal.name) return sql`${bootstrapPortal.id}::uuid`
-  return sql`(SELECT p.id FROM ${portals} p WHERE p.name = ${name})`
-}
-
-/** RFC 3339 UTC with six digits, whatever the session's time zone. */
-function utc(column: typeof disbursements.recorded_at | typeof disbursements.submission_timestamp) {
-  return sql<string>`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
 }
 
 /** The normal form of a submission's own timestamp. */

@@ -7,15 +7,13 @@ import { and, asc, eq, isNull, sql } from "drizzle-orm"
 import { uuidv7 } from "uuidv7"
 import { z } from "zod"
 import type { Db } from "../db/client.js"
+import { bootstrapPortal, utc } from "../db/reading.js"
 import { portals, portalTokens } from "../db/schema.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
 
 export const roles = ["portal", "operator", "auditor"] as const
 export type Role = (typeof roles)[number]
-
-/** Who holds the bootstrap token: an operator without a row, so that it is gone when the token is. */
-export const bootstrapPortal = { id: "00000000-0000-7000-8000-000000000000", name: "bootstrap" } as const
 
 /** Who makes a request. */
 export interface Caller {
@@ -176,9 +174,4 @@ function nameFault(code: string, detail: string): Problem {
   return new Problem("invalid-request", `The portal cannot be made: ${detail}.`, {
     errors: [{ pointer: "/name", code, detail }],
   })
-}
-
-/** RFC 3339 in UTC, to the microsecond. */
-function utc(column: typeof portals.created_at | typeof portalTokens.created_at) {
-  return sql<string>`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
 }

@@ -5,8 +5,9 @@
  */
 import { timingSafeEqual } from "node:crypto"
 import type { Reads } from "../db/client.js"
+import { bootstrapPortal } from "../db/reading.js"
 import { limits } from "../limits.js"
-import { bootstrapPortal, type Caller, findByToken, hashToken, looksLikeToken } from "./portals.js"
+import { type Caller, findByToken, hashToken, looksLikeToken } from "./portals.js"
 
 export class Tokens {
   readonly #reads: Pick<Reads, "run">
