@@ -27,17 +27,15 @@ export function registerBodies(app: App): void {
   )
   // Not in the parser: what a parser throws closes the connection, as if the body had not been read.
   app.addHook("preValidation", async (request) => {
-    // Clients send the header on a DELETE or a bodyless POST, too.
     if (request.bodyBytes.length > 0) request.body = readJson(request.bodyBytes)
+    // Where none is needed none is missed: clients send the Content-Type on a DELETE or a bodyless POST, too.
+    else if (request.routeOptions.schema?.body !== undefined) throw new Problem("malformed-json", "The body is empty.")
   })
 
   app.addHook("preParsing", async (request) => {
     request.bodyBytes = nothing
     const { headers } = request
-    if (headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0) {
-      if (request.routeOptions.schema?.body !== undefined) throw new Problem("malformed-json", "The body is empty.")
-      return
-    }
+    if (headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0) return
     const encoding = headers["content-encoding"]
     if (encoding !== undefined && encoding.trim().toLowerCase() !== "identity") {
       throw new Problem("media-type-unsupported", "A body with a content encoding is not read here.")

@@ -1,10 +1,12 @@
 /**
  * What became of a key, and making it final that it will never be used. A key is named in the path, percent-encoded, whatever legal characters it has.
  */
+import { uuidv7 } from "uuidv7"
 import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { checkKey } from "../gate/key.js"
 import { readKeyState } from "../gate/key-state.js"
+import type { Ask } from "../gate/operation.js"
 import { type Caller, findPortalByName, roles } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App, AppDeps } from "./deps.js"
@@ -30,7 +32,7 @@ export const keyParams = z.object({
 
 export function idempotencyKeyRoutes(
   app: App,
-  { reads, gate }: { reads: Pick<Reads, "run">; gate: Pick<AppDeps["gate"], "inProgress"> },
+  { reads, gate }: { reads: Pick<Reads, "run">; gate: Pick<AppDeps["gate"], "inProgress" | "void"> },
 ): void {
   app.get(
     "/v1/idempotency-keys/:key",
@@ -76,6 +78,66 @@ export function idempotencyKeyRoutes(
       return { key, state: "in_progress", operation: null, disbursement_id: null, first_seen_at: null, replays: null }
     },
   )
+
+  app.delete(
+    "/v1/idempotency-keys/:key",
+    {
+      config: { roles: ["portal"] },
+      schema: {
+        operationId: "voidIdempotencyKey",
+        tags: ["outcomes"],
+        summary: "Make it final that a key will never be used",
+        description:
+          "For a request whose answer never came: if it has not arrived, it never will take effect. Repeatable. A request in flight is waited for, like a twin; a late original is refused with `idempotency-key-voided`.",
+        params: keyParams,
+        response: {
+          200: answer(
+            z.object({ key: z.string(), state: z.literal("voided") }),
+            "The key is void, now or from before.",
+            {
+              example: { key: "inv-7781-a", state: "voided" },
+            },
+          ),
+          ...problemResponses(
+            "idempotency-key-invalid",
+            "already-applied",
+            "submission-purged",
+            "request-in-progress",
+            "overloaded",
+          ),
+        },
+      },
+    },
+    async (request) => {
+      const { key } = request.params
+      checkKey(key)
+      request.audit = { event: "refused", key: key.slice(0, 12) }
+      const settled = await gate.void(voidAsk(request.caller.portalId, key, request.id))
+      const event = settled.kind === "refused" ? settled.problem.code : settled.kind
+      request.audit = { ...request.audit, event }
+      if (settled.kind === "refused") throw settled.problem
+      if (settled.kind !== "voided") throw new Error(`a void does not end as ${settled.kind}`)
+      return { key, state: settled.kind }
+    },
+  )
+}
+
+/** A void asks for nothing but the key: no award, no number, nothing to compare. */
+function voidAsk(portalId: string, key: string, requestId: string): Ask {
+  return {
+    portalId,
+    key,
+    requestId,
+    keyStrategy: "client/1",
+    operation: "void",
+    canonical: "",
+    fingerprint: "",
+    submissionId: null,
+    awardKey: null,
+    resourceId: uuidv7(),
+    requestText: "",
+    differs: () => [],
+  }
 }
 
 /** Whose key is meant: a portal's own, or that of the portal which others must name. */

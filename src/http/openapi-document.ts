@@ -3,6 +3,7 @@
  * one component for each schema. Pure: a document in, a document out.
  */
 import { isDeepStrictEqual } from "node:util"
+import { limits } from "../limits.js"
 import { type ProblemCode, type ProblemKind, problems } from "../problems.js"
 import { problemContentType, problemType } from "./problem-replies.js"
 
@@ -20,6 +21,17 @@ const requestIdHeader = {
 /** Fills in what every operation has in common. */
 export function completeDocument(document: Json): Json {
   for (const operation of operationsOf(document)) {
+    for (const parameter of (operation.parameters ?? []) as Json[]) {
+      // Read as text, strictly; for the reader it is a number.
+      if (parameter.in === "query" && parameter.name === "limit") {
+        parameter.schema = {
+          type: "integer",
+          minimum: 1,
+          maximum: limits.pageItemsMax,
+          default: limits.pageItemsDefault,
+        }
+      }
+    }
     for (const [status, response] of Object.entries(operation.responses as Record<string, Json>)) {
       completeResponse(Number(status), response)
     }

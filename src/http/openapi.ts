@@ -174,8 +174,13 @@ function describeRoute(
       if (example !== undefined && content) content.example = example
     }
   }
+  const sent = (input.schema as { requestHeaders?: Json } | undefined)?.requestHeaders
+  if (sent) schema.headers = { type: "object", properties: sent }
+  const example = (input.schema as { requestExample?: unknown } | undefined)?.requestExample
+  if (example !== undefined) schema.body = { ...(schema.body as Json), examples: [example] }
   const roles = input.route.config?.roles
-  if (!roles || schema.hide === true) return schema
+  if (schema.hide === true) return schema
+  if (!roles) return { ...schema, security: [] }
   const sentence = `Needs a token with the role ${roles.map((role) => `\`${role}\``).join(" or ")}.`
   return {
     ...schema,

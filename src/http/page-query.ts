@@ -23,20 +23,3 @@ export function pageOf(item: z.ZodType): z.ZodType {
     next_cursor: z.string().nullable().describe("For the next page; null at the end"),
   })
 }
-
-/** An instant in a query string, written as in a submission; `+` of an offset is percent-encoded there. */
-export function instant(): z.ZodType<string> {
-  return z.string().refine(isInstant, "must be an RFC 3339 instant with an offset, such as 2026-07-01T09:00:00Z")
-}
-
-/** RFC 3339 section 5.6, with upper-case T and Z, and a real day. */
-function isInstant(text: string): boolean {
-  const parts =
-    /^(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/.exec(
-      text,
-    )
-  if (!parts) return false
-  const [, year, month, day] = parts.map(Number)
-  const date = new Date(Date.UTC(year ?? 0, (month ?? 0) - 1, day))
-  return date.getUTCFullYear() === year && date.getUTCMonth() + 1 === month && date.getUTCDate() === day
-}
