@@ -15,6 +15,7 @@ import { conflictRoutes } from "./conflicts.js"
 import type { App, AppDeps } from "./deps.js"
 import { disbursementRoutes } from "./disbursements.js"
 import { healthRoutes } from "./health.js"
+import { registerClaims } from "./idempotency.js"
 import { idempotencyKeyRoutes } from "./idempotency-keys.js"
 import { registerMethodCheck } from "./methods.js"
 import { Metrics, metricsRoute } from "./metrics.js"
@@ -39,6 +40,7 @@ export function buildApp(deps: AppDeps): App {
   registerShell(app)
   registerAuth(app, tokens)
   registerBodies(app)
+  registerClaims(app)
   const refuseOtherMethods = registerMethodCheck(app)
   registerOpenapi(app)
 

@@ -5,8 +5,7 @@ import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { decodeCursor, toPage } from "../db/page.js"
 import { type LedgerFilters, readLine, readLines } from "../ledger/disbursement-reads.js"
-import { awardKey } from "../ledger/submission.js"
-import { instantSchema } from "../ledger/timestamp.js"
+import { awardKey, timestampText } from "../ledger/submission.js"
 import { limits } from "../limits.js"
 import { type Caller, roles } from "../portals/portals.js"
 import type { App } from "./deps.js"
@@ -66,8 +65,8 @@ const exampleLine = {
 const filters = {
   award_id: z.string().optional().describe("Compared like a submission's: NFC, upper case"),
   portal: z.string().optional().describe("By name. For a portal's own token any other name finds nothing"),
-  from: instantSchema.optional().describe("`recorded_at` at or after this instant"),
-  to: instantSchema.optional().describe("`recorded_at` before this instant"),
+  from: timestampText.optional().describe("`recorded_at` at or after this instant"),
+  to: timestampText.optional().describe("`recorded_at` before this instant"),
   submission_id: z.string().optional(),
   idempotency_key: z.string().optional(),
 }
