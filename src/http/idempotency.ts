@@ -1,0 +1,141 @@
+/**
+ * The idempotency preHandler, the last hook before a handler: take the key from the header or derive it, and claim it in Postgres. A replay or a
+ * refusal is answered here, and the handler never runs. Nothing is stored in onSend or onResponse: those also run for refusals, and would
+ * overwrite the original with one.
+ */
+import type { FastifyReply, FastifyRequest } from "fastify"
+import { uuidv7 } from "uuidv7"
+import { canonicalRequest, fingerprint } from "../gate/fingerprint.js"
+import { type KeyStrategy, parseKeyHeader, quoteKey } from "../gate/key.js"
+import type { Ask, Claimed, Settled } from "../gate/operation.js"
+import type { Rows } from "../ledger/book.js"
+import type { Facts } from "../ledger/disbursement.js"
+import { Problem } from "../problems.js"
+import type { App, GatedDeps } from "./deps.js"
+import type { SubmissionOutcome } from "./metrics.js"
+
+/** What an operation says of a request that is valid in itself. */
+export interface Prepared {
+  readonly operation: string
+  readonly params: Readonly<Record<string, string>>
+  /** RFC 8785 text of the normalised body. */
+  readonly canonicalBody: string
+  readonly submissionId: string | null
+  readonly awardKey: string | null
+  /** As sent; the one value of a payload that a log line may hold. */
+  readonly awardId: string | null
+  /** The key where the header is absent; null: the header is needed. */
+  derive(): { key: string; strategy: KeyStrategy } | null
+  /** JSON pointers of the members in which a stored request differs. */
+  differs(storedOperation: string, storedRequestText: string): string[]
+}
+
+declare module "fastify" {
+  interface FastifyRequest {
+    /** The key, claimed in an open transaction; set by the preHandler of every operation that records something. */
+    claim: Claimed<Facts, Rows> | null
+    /** What the claim was asked for. */
+    ask: Ask | null
+  }
+}
+
+/** What every request carries for it; and a claim whose handler failed gives its key back at once. */
+export function registerClaims(app: App): void {
+  app.decorateRequest("claim", null)
+  app.decorateRequest("ask", null)
+  app.addHook("onError", async (request) => request.claim?.abandon())
+}
+
+/** Makes the preHandler of an operation. */
+export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyRequest) => Prepared) {
+  return async function claimIdempotencyKey(
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<FastifyReply | undefined> {
+    const sent = parseKeyHeader(request.raw.rawHeaders)
+    if (sent === null && request.caller.keyRequired) {
+      throw new Problem(
+        "idempotency-key-required",
+        "This portal sends an Idempotency-Key with every request, and this one has none. Nothing was recorded.",
+      )
+    }
+    const prepared = prepare(request)
+    const named = sent === null ? prepared.derive() : ({ key: sent, strategy: "client/1" } as const)
+    if (named === null) {
+      throw new Problem(
+        "idempotency-key-required",
+        "This operation needs an Idempotency-Key header. Nothing was recorded.",
+      )
+    }
+    reply
+      .header("idempotency-key", quoteKey(named.key))
+      .header("idempotency-key-source", sent === null ? "derived" : "client")
+
+    const canonical = canonicalRequest(prepared.operation, prepared.params, prepared.canonicalBody)
+    const ask: Ask = {
+      portalId: request.caller.portalId,
+      key: named.key,
+      keyStrategy: named.strategy,
+      operation: prepared.operation,
+      canonical,
+      fingerprint: fingerprint(canonical),
+      submissionId: prepared.submissionId,
+      awardKey: prepared.awardKey,
+      resourceId: uuidv7(),
+      requestText: request.bodyBytes.toString("utf8"),
+      requestId: request.id,
+      differs: prepared.differs,
+    }
+    request.ask = ask
+    request.audit = {
+      event: "refused",
+      key: named.key.slice(0, 12),
+      ...(prepared.awardId === null ? {} : { award_id: prepared.awardId }),
+    }
+    const outcome = await deps.gate.claim(ask)
+    if (outcome.kind === "claimed") {
+      request.claim = outcome
+      return
+    }
+    return sendSettled(deps, request, reply, outcome)
+  }
+}
+
+function countedAs(settled: Settled): SubmissionOutcome {
+  if (settled.kind === "recorded" || settled.kind === "replayed") return settled.kind
+  if (settled.kind === "voided") return "refused"
+  switch (settled.problem.code) {
+    case "idempotency-key-reused":
+      return "conflict"
+    case "request-in-progress":
+      return "in_progress"
+    case "unavailable":
+    case "overloaded":
+      return "unavailable"
+    default:
+      return settled.problem.kind.status === 400 ? "invalid" : "refused"
+  }
+}
+
+/** Answers with how a request ended: the stored answer byte for byte, or a problem. */
+export function sendSettled(
+  deps: GatedDeps,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  settled: Settled,
+): FastifyReply {
+  const event = settled.kind === "refused" ? settled.problem.code : settled.kind
+  if (request.audit) request.audit = { ...request.audit, event }
+  deps.metrics.outcome(request.ask?.operation ?? "unknown", countedAs(settled))
+  if (settled.kind === "refused") throw settled.problem
+  if (settled.kind === "voided") throw new Error("only a void ends as voided")
+  const { answer } = settled
+  if (settled.kind === "replayed") {
+    reply.code(200).header("idempotent-replayed", "true").header("idempotency-original-status", String(answer.status))
+  } else {
+    reply.code(answer.status)
+  }
+  if (answer.location !== null) reply.header("location", answer.location)
+  // A Buffer: to text Fastify would add a charset, and the first answer's Content-Type is part of what is replayed.
+  return reply.header("content-type", answer.contentType).send(Buffer.from(answer.body))
+}
