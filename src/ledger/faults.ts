@@ -20,7 +20,7 @@ export function faultsOf(error: { readonly issues: readonly Issue[] }): Fault[] 
 }
 
 /** RFC 6901 text: `["details", "a/b"]` → `/details/a~1b`, the empty path → `""`. */
-export function pointerTo(path: readonly PropertyKey[]): string {
+function pointerTo(path: readonly PropertyKey[]): string {
   return path.map((step) => `/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("")
 }
 

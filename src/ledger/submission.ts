@@ -145,13 +145,8 @@ export function parseSubmission(value: unknown): Submission {
   const read = submissionSchema.safeParse(value)
   if (read.success) return read.data
   throw new Problem("invalid-request", "The submission is not valid; nothing was recorded.", {
-    errors: submissionFaults(read.error).slice(0, limits.pointersMax),
+    errors: faultsOf(read.error).slice(0, limits.pointersMax),
   })
-}
-
-/** All that is wrong with a submission: pointers, codes and words, no values. */
-export function submissionFaults(error: z.ZodError): Fault[] {
-  return faultsOf(error)
 }
 
 /** Brings a valid submission into its one form: award key, timestamp in UTC, currency filled in. */
