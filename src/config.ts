@@ -15,16 +15,20 @@ const whole = (min: number, max: number) =>
     .refine((n) => n >= min && n <= max, `must be between ${min} and ${max}`)
 
 /** What each variable may be; the description is what `.env.example` and the README's table say. */
-export const environment = {
+const environment = {
   HOST: z.string().min(1).default("127.0.0.1").describe("Address to listen on"),
   PORT: whole(0, 65_535).default(3000).describe("Port to listen on; 0 takes a free one"),
   DATABASE_URL: z
     .string()
     .regex(/^postgres(ql)?:\/\//, "must begin with postgres:// or postgresql://")
     .optional()
-    .describe("The Postgres (14 to 18) that keeps the record; without it an embedded one runs, for trying and small installations"),
+    .describe(
+      "The Postgres (14 to 18) that keeps the record; without it an embedded one runs, for trying and small installations",
+    ),
   GRANTGATE_DATA_DIR: z.string().min(1).default(".grantgate").describe("Where the embedded Postgres keeps its data"),
-  GRANTGATE_MIGRATE: flag.default("true").describe("Apply pending migrations at start; with false an old schema is refused"),
+  GRANTGATE_MIGRATE: flag
+    .default("true")
+    .describe("Apply pending migrations at start; with false an old schema is refused"),
   GRANTGATE_PUBLIC_URL: z
     .url({ protocol: /^https?$/ })
     .optional()
@@ -39,11 +43,15 @@ export const environment = {
   GRANTGATE_AWARDS: z
     .enum(["open", "registered"])
     .default("open")
-    .describe("open: an unknown award is opened by its first accepted submission; registered: it is 404 award-not-found"),
+    .describe(
+      "open: an unknown award is opened by its first accepted submission; registered: it is 404 award-not-found",
+    ),
   GRANTGATE_GROUP_MAX: whole(1, 1_024)
     .default(limits.groupMembersMax)
     .describe("Requests that may share one transaction; 1 is a transaction per request"),
-  GRANTGATE_LANES: whole(1, 16).default(limits.lanesDefault).describe("Groups that may run side by side, a connection each"),
+  GRANTGATE_LANES: whole(1, 16)
+    .default(limits.lanesDefault)
+    .describe("Groups that may run side by side, a connection each"),
   GRANTGATE_PREPARED_STATEMENTS: flag
     .default("true")
     .describe("false where a pooler in transaction mode does not keep prepared statements"),
@@ -72,6 +80,15 @@ export interface Config {
   readonly logLevel: string
 }
 
+/** Every variable with its meaning and default, in the form of an env file; `.env.example` is this text. */
+export function describeEnvironment(): string {
+  const entries = Object.entries(environment).map(([name, schema]) => {
+    const fallback = schema instanceof z.ZodDefault ? String(schema.def.defaultValue) : null
+    return `# ${schema.description ?? ""}\n${fallback === null ? `# ${name}=` : `${name}=${fallback}`}\n`
+  })
+  return entries.join("\n")
+}
+
 /** A configuration that cannot be used; `message` names every faulty variable and never a value. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError"
@@ -82,8 +99,13 @@ export class ConfigError extends Error {
  * @param home where a relative data directory lies: the project's own folder, so that it does not depend on the working directory
  * @throws ConfigError
  */
-export function readConfig(env: Record<string, string | undefined> = process.env, home: string = process.cwd()): Config {
-  const given = Object.fromEntries(Object.keys(environment).map((name) => [name, env[name] === "" ? undefined : env[name]]))
+export function readConfig(
+  env: Record<string, string | undefined> = process.env,
+  home: string = process.cwd(),
+): Config {
+  const given = Object.fromEntries(
+    Object.keys(environment).map((name) => [name, env[name] === "" ? undefined : env[name]]),
+  )
   const read = z.object(environment).safeParse(given)
   if (!read.success) {
     const faults = read.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`)

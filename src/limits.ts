@@ -85,7 +85,10 @@ function relate(holds: boolean, relation: string): void {
   if (!holds) throw new Error(`limits: ${relation} must hold`)
 }
 
-relate(limits.readMs + limits.memberMs < limits.answerMs, "readMs + memberMs < answerMs (the token look-up, then the gate)")
+relate(
+  limits.readMs + limits.memberMs < limits.answerMs,
+  "readMs + memberMs < answerMs (the token look-up, then the gate)",
+)
 relate(limits.heldMs < limits.memberMs, "heldMs < memberMs")
 relate(limits.groupAttemptMs > limits.statementMs, "groupAttemptMs > statementMs (the server's own limit comes first)")
 relate(limits.groupAttemptMs < limits.memberMs, "groupAttemptMs < memberMs (a second attempt fits)")

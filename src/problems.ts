@@ -26,19 +26,22 @@ export const problems = {
     status: 401,
     title: "A valid token is needed",
     ...fix,
-    advice: "Send `Authorization: Bearer <token>` with a token of your portal that has not been revoked. Nothing was recorded; the key is still free.",
+    advice:
+      "Send `Authorization: Bearer <token>` with a token of your portal that has not been revoked. Nothing was recorded; the key is still free.",
   },
   forbidden: {
     status: 403,
     title: "This token's role may not do that",
     ...fix,
-    advice: "Use a token whose role allows the operation: `portal` submits, `operator` administers, `auditor` reads. Nothing was recorded.",
+    advice:
+      "Use a token whose role allows the operation: `portal` submits, `operator` administers, `auditor` reads. Nothing was recorded.",
   },
   "award-not-permitted": {
     status: 403,
     title: "The award does not permit this portal",
     ...fix,
-    advice: "Ask the operator to add your portal to the award's `portals`, or correct `award_id`. Nothing was recorded.",
+    advice:
+      "Ask the operator to add your portal to the award's `portals`, or correct `award_id`. Nothing was recorded.",
   },
   "rate-limited": {
     status: 429,
@@ -68,7 +71,8 @@ export const problems = {
     status: 400,
     title: "The body is not JSON that can be read without doubt",
     ...fix,
-    advice: "Send one JSON text: UTF-8 without a BOM, no member twice, no NUL or lone surrogate in a string, at most 32 levels deep, numbers inside ±(2^53−1) or finite.",
+    advice:
+      "Send one JSON text: UTF-8 without a BOM, no member twice, no NUL or lone surrogate in a string, at most 32 levels deep, numbers inside ±(2^53−1) or finite.",
   },
   "invalid-request": {
     status: 400,
@@ -80,7 +84,8 @@ export const problems = {
     status: 400,
     title: "The Idempotency-Key header is not valid",
     ...fix,
-    advice: 'Send exactly one `Idempotency-Key` header: 1 to 255 printable ASCII characters, in double quotes (`"k"`), or bare if it begins with a letter or digit and goes on with letters, digits and - . _ ~ : / + = @.',
+    advice:
+      'Send exactly one `Idempotency-Key` header: 1 to 255 printable ASCII characters, in double quotes (`"k"`), or bare if it begins with a letter or digit and goes on with letters, digits and - . _ ~ : / + = @.',
   },
   "idempotency-key-required": {
     status: 400,
@@ -92,19 +97,22 @@ export const problems = {
     status: 400,
     title: "The submission timestamp lies in the future",
     ...fix,
-    advice: "`submission_timestamp` may be at most 5 minutes ahead of the server's clock. Check your clock and the offset you send.",
+    advice:
+      "`submission_timestamp` may be at most 5 minutes ahead of the server's clock. Check your clock and the offset you send.",
   },
   "currency-unknown": {
     status: 400,
     title: "The currency is not known",
     ...fix,
-    advice: "Send an ISO 4217 code in upper case. A code added to the standard lately may need a newer version of this service.",
+    advice:
+      "Send an ISO 4217 code in upper case. A code added to the standard lately may need a newer version of this service.",
   },
   "invalid-cursor": {
     status: 400,
     title: "The cursor is not valid",
     ...fix,
-    advice: "Send `next_cursor` of the page before, unchanged, with the same filters, or leave it out to begin at the first page.",
+    advice:
+      "Send `next_cursor` of the page before, unchanged, with the same filters, or leave it out to begin at the first page.",
   },
   "not-found": {
     status: 404,
@@ -129,14 +137,16 @@ export const problems = {
     title: "Nothing is recorded under this key, so far",
     outcome: "unknown",
     retry: "same-key",
-    advice: "This is not final: the request may still be on its way. Send it again with the same key, or void the key with DELETE to make sure that it never takes effect.",
+    advice:
+      "This is not final: the request may still be on its way. Send it again with the same key, or void the key with DELETE to make sure that it never takes effect.",
   },
   "idempotency-key-reused": {
     status: 422,
     title: "The key was used for another request",
     outcome: "not_applied",
     retry: "new-key",
-    advice: "This request was not recorded; the original stands. `differs` names the members that are not the same. If both are meant, send this one with a key of its own; if not, the original is what counts.",
+    advice:
+      "This request was not recorded; the original stands. `differs` names the members that are not the same. If both are meant, send this one with a key of its own; if not, the original is what counts.",
   },
   "request-in-progress": {
     status: 409,
@@ -144,13 +154,15 @@ export const problems = {
     outcome: "unknown",
     retry: "same-key",
     retryAfter: true,
-    advice: "Wait for `Retry-After` seconds and send the same request with the same key: the answer will be that of the first one.",
+    advice:
+      "Wait for `Retry-After` seconds and send the same request with the same key: the answer will be that of the first one.",
   },
   "duplicate-submission": {
     status: 409,
     title: "This submission_id is recorded already, under another key",
     ...done,
-    advice: "`disbursement_id` names what is recorded. Do not send it again. If it is another submission, it needs another `submission_id`.",
+    advice:
+      "`disbursement_id` names what is recorded. Do not send it again. If it is another submission, it needs another `submission_id`.",
   },
   "already-applied": {
     status: 409,
@@ -168,32 +180,37 @@ export const problems = {
     status: 409,
     title: "The record of this key was purged when its retention ended",
     ...done,
-    advice: "The submission was recorded once and its record has since been lawfully removed. It is not recorded again.",
+    advice:
+      "The submission was recorded once and its record has since been lawfully removed. It is not recorded again.",
   },
   "idempotency-key-voided": {
     status: 409,
     title: "The key was voided",
     outcome: "not_applied",
     retry: "new-key",
-    advice: "The key was voided before its request arrived, so that request was not and will never be recorded. If it is meant after all, send it with a new key.",
+    advice:
+      "The key was voided before its request arrived, so that request was not and will never be recorded. If it is meant after all, send it with a new key.",
   },
   "award-funds-exceeded": {
     status: 409,
     title: "The award has not enough left",
     ...fix,
-    advice: "`available_cents` is what was left at this decision. Nothing was recorded; a smaller amount may use the same key.",
+    advice:
+      "`available_cents` is what was left at this decision. Nothing was recorded; a smaller amount may use the same key.",
   },
   "award-not-active": {
     status: 409,
     title: "The award is not active",
     ...fix,
-    advice: "The award is suspended or closed. Nothing was recorded; after the operator makes it active again, the same key may be used.",
+    advice:
+      "The award is suspended or closed. Nothing was recorded; after the operator makes it active again, the same key may be used.",
   },
   "award-period-closed": {
     status: 409,
     title: "The submission's date lies outside the award's period",
     ...fix,
-    advice: "Check `submission_timestamp` against the award's period, liquidation days and time zone. Nothing was recorded.",
+    advice:
+      "Check `submission_timestamp` against the award's period, liquidation days and time zone. Nothing was recorded.",
   },
   "currency-mismatch": {
     status: 409,
@@ -205,7 +222,8 @@ export const problems = {
     status: 409,
     title: "The return is larger than what is left of the disbursement",
     ...fix,
-    advice: "Returns never sum to more than the disbursement. Nothing was recorded; a smaller amount may use the same key.",
+    advice:
+      "Returns never sum to more than the disbursement. Nothing was recorded; a smaller amount may use the same key.",
   },
   "ceiling-below-net": {
     status: 409,
@@ -225,14 +243,16 @@ export const problems = {
     outcome: "not_applied",
     retry: "same-key",
     retryAfter: true,
-    advice: "Send the same request with the same key after `Retry-After` seconds. Where `outcome` is `unknown`, it may have been recorded; the same key makes the retry safe either way.",
+    advice:
+      "Send the same request with the same key after `Retry-After` seconds. Where `outcome` is `unknown`, it may have been recorded; the same key makes the retry safe either way.",
   },
   internal: {
     status: 500,
     title: "The service failed in a way it did not expect",
     outcome: "unknown",
     retry: "same-key",
-    advice: "Send the same request with the same key: if it was recorded, you get its answer. If it goes on, give the operator the `instance` of this problem.",
+    advice:
+      "Send the same request with the same key: if it was recorded, you get its answer. If it goes on, give the operator the `instance` of this problem.",
   },
 } as const satisfies Record<string, ProblemKind>
 
