@@ -9,7 +9,7 @@ type Issue = z.core.$ZodIssue
 
 /**
  * Codes: `required`, `type`, `format`, `range`, `length`, `value`, `unknown-member`; a refinement may name its own in `params.code`.
- * @returns a fault for each issue and each unknown member, in the schema's order; the first fault where a member has several
+ * @returns a fault for each issue and each unknown member, in the schema's order; where a member has several, the first, which the others follow from
  */
 export function faultsOf(error: { readonly issues: readonly Issue[] }): Fault[] {
   const faults = new Map<string, Fault>()

@@ -21,7 +21,6 @@ export function printableText(charsMax: number) {
     .string()
     .regex(new RegExp(`^[${visible}]+(?: +[${visible}]+)*$`, "u"), {
       error: `must have 1 to ${charsMax} printable characters, without leading or trailing space`,
-      abort: true,
     })
     .refine((text) => text.length <= charsMax || [...text].length <= charsMax, {
       error: `must have 1 to ${charsMax} printable characters`,
@@ -41,7 +40,6 @@ export const timestampText = z
   .regex(timestampPattern, {
     error:
       "must be an RFC 3339 date and time with offset, such as 2026-07-01T09:00:00Z, with at most 6 fraction digits",
-    abort: true,
   })
   .refine(isRealInstant, {
     error: "must be a real date and time: seconds 00 to 59, offset at most 23:59, year 1999 to 2099",
