@@ -4,7 +4,7 @@
  * reach them. Runs initdb. Knows nothing of the service; what cannot work is said in an `EmbeddedError`, never in a stack.
  */
 import { type SpawnOptions, spawn } from "node:child_process"
-import { createHash, randomBytes } from "node:crypto"
+import { randomBytes } from "node:crypto"
 import { chmod, chown, cp, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises"
 import { createRequire } from "node:module"
 import { basename, dirname, join } from "node:path"
@@ -125,7 +125,7 @@ export async function canEnter(dir: string, runAs: RunAs | null): Promise<boolea
 export function describeFailure(output: string, dir: string): EmbeddedError {
   if (/No space left on device|ENOSPC|EDQUOT|Disk quota exceeded/i.test(output))
     return new EmbeddedError(`No space is left for the embedded Postgres in ${dir}. Free some, then start again.`)
-  if (/Read-only file system|EROFS|Permission denied|EACCES|EPERM|not permitted|wrong ownership/i.test(output))
+  if (/Read-only file system|EROFS|ENOENT|Permission denied|EACCES|EPERM|not permitted|wrong ownership/i.test(output))
     return new EmbeddedError(
       `grantgate may not read and write ${dir}. Start it as the user who owns that folder, make it writable, or set GRANTGATE_DATA_DIR to one that is.`,
     )
@@ -210,8 +210,8 @@ async function makeLinks(native: string): Promise<void> {
 
 /** Copies the programs to a folder named after what they are; the copy of an earlier start is used again. */
 async function copyBinaries(native: string, into: string): Promise<string> {
-  const { size, mtimeMs } = await stat(join(native, "bin", "postgres"))
-  const name = `postgres-${createHash("sha256").update(`${size} ${mtimeMs} ${native}`).digest("hex").slice(0, 12)}`
+  const { version } = JSON.parse(await readFile(join(dirname(native), "package.json"), "utf8")) as { version: string }
+  const name = `postgres-${version}-${process.platform}-${process.arch}`
   const copy = join(into, name)
   if (await stat(copy).catch(() => null)) return copy
   const making = `${copy}.${process.pid}`

@@ -6,7 +6,7 @@
 import { randomBytes } from "node:crypto"
 import { constants } from "node:fs"
 import { access, chmod, mkdir, readFile, realpath, rename, stat, writeFile } from "node:fs/promises"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import postgres from "postgres"
 import {
   asEmbeddedError,
@@ -95,14 +95,30 @@ function urlOf(password: string, port: number): string {
 
 async function makeDataDir(dataDir: string): Promise<string> {
   try {
-    const made = await mkdir(dataDir, { recursive: true })
+    const made = await makeFolders(dataDir)
     // Postgres's user passes through; nobody lists it, and what lies in it is closed to others.
-    if (made !== undefined) await chmod(dataDir, process.getuid?.() === 0 ? 0o711 : 0o700)
+    if (made) await chmod(dataDir, process.getuid?.() === 0 ? 0o711 : 0o700)
     await access(dataDir, constants.R_OK | constants.W_OK | constants.X_OK)
     return await realpath(dataDir)
   } catch (error) {
     throw asEmbeddedError(error, dataDir)
   }
+}
+
+/** `mkdir -p`, which Node's own never ends where the system makes no folders (under /proc). Returns whether `dir` is new. */
+async function makeFolders(dir: string): Promise<boolean> {
+  for (const parentsMade of [false, true]) {
+    try {
+      await mkdir(dir)
+      return true
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      if (code === "EEXIST" && (await stat(dir)).isDirectory()) return false
+      if (code !== "ENOENT" || parentsMade) throw error
+      await makeFolders(dirname(dir))
+    }
+  }
+  return false
 }
 
 /** The folder around the cluster: the data folder, or the place it points to because Postgres's user could not reach it. */

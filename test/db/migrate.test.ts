@@ -1,5 +1,4 @@
 import t from "tap"
-import postgres from "postgres"
 import { checkSchema, migrateDatabase } from "../../src/db/migrate.js"
 import { createDatabase } from "../support/database.js"
 

@@ -50,7 +50,8 @@ export async function processStart(pid: number): Promise<string | null> {
   }
   const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")
   // The name, in parentheses, may hold spaces.
-  return text.slice(text.lastIndexOf(")") + 2).split(" ")[19] ?? ""
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ")
+  return fields[0] === "Z" ? null : (fields[19] ?? "")
 }
 
 /** Starts a Postgres that outlives this process. Its data need not outlive a power cut. */
