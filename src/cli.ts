@@ -8,7 +8,7 @@ import { readFile, writeFile } from "node:fs/promises"
 import { relative, sep } from "node:path"
 import { fileURLToPath } from "node:url"
 import { Command, Option } from "commander"
-import { type Config, ConfigError, readConfig } from "./config.js"
+import { type Config, ConfigError, describeEnvironment, readConfig } from "./config.js"
 import { errorCode, Reads } from "./db/client.js"
 import { EmbeddedError, findEmbedded } from "./db/embedded.js"
 import { SchemaError } from "./db/migrate.js"
@@ -151,6 +151,13 @@ program
         throw new CommandError(`${options.check} is stale. Run: grantgate openapi --write ${options.check}`)
     } else if (options.write !== undefined) await writeFile(options.write, text)
     else process.stdout.write(text)
+  })
+
+program
+  .command("config")
+  .description("Print every setting with its meaning and default, as an env file")
+  .action(() => {
+    process.stdout.write(describeEnvironment())
   })
 
 await program.parseAsync().catch((error: unknown) => {
