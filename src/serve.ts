@@ -2,6 +2,7 @@
  * The server's way up and down: database, schema, gate, app, listen; and back in reverse when asked to stop, with what is in flight finished first.
  * A start that fails takes down what it had started. The only place where the parts are put together.
  */
+import type { Socket } from "node:net"
 import type { Logger } from "pino"
 import { uuidv7 } from "uuidv7"
 import type { Config } from "./config.js"
@@ -50,7 +51,7 @@ export async function serve(config: Config, log: Logger): Promise<Running> {
     const gate = makeGate(config, databaseUrl, reads, metrics, log)
     undo.push(() => gate.stop())
     const app = buildApp({ config, reads, gate, metrics, logger: log })
-    undo.push(() => closeApp(app))
+    undo.push(closer(app))
     await app.listen({
       host: config.host,
       port: config.port,
@@ -134,15 +135,29 @@ async function makeDemoPortal(reads: Reads): Promise<string | null> {
   })
 }
 
-/** Idle connections are closed as they become idle; what has not ended by `finishMs` is cut off, and is safe to send again. */
-async function closeApp(app: App): Promise<void> {
-  app.stopping = true
-  const sweep = setInterval(() => app.server.closeIdleConnections(), 50)
-  const cut = setTimeout(() => app.server.closeAllConnections(), finishMs)
-  try {
-    await app.close()
-  } finally {
-    clearInterval(sweep)
-    clearTimeout(cut)
+/**
+ * Watches the app's connections from now on.
+ * @returns stops it: what is idle is closed as it becomes idle; what has not ended by `finishMs` is cut off, and is safe to send again
+ */
+function closer(app: App): () => Promise<void> {
+  const sockets = new Set<Socket>()
+  app.server.on("connection", (socket) => {
+    sockets.add(socket)
+    socket.once("close", () => sockets.delete(socket))
+  })
+  return async () => {
+    app.stopping = true
+    const sweep = setInterval(() => {
+      app.server.closeIdleConnections()
+      // Node does not count those as idle that never sent a byte; browsers keep some open.
+      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy()
+    }, 50)
+    const cut = setTimeout(() => app.server.closeAllConnections(), finishMs)
+    try {
+      await app.close()
+    } finally {
+      clearInterval(sweep)
+      clearTimeout(cut)
+    }
   }
 }

@@ -97,7 +97,8 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
   }).withTypeProvider<ZodTypeProvider>() as App
 
   app.decorate("stopping", false)
-  app.decorate("publicUrl", () => config.publicUrl ?? listeningUrl(app, config))
+  const listeningUrl = keepListeningUrl(app, config)
+  app.decorate("publicUrl", () => config.publicUrl ?? listeningUrl())
   // RFC 9110 section 10.1.1: an expectation that is not understood may be ignored; node's own 417 is not a problem.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response))
   app.setValidatorCompiler(validatorCompiler)
@@ -106,12 +107,15 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
   return app
 }
 
-function listeningUrl(app: App, config: AppDeps["config"]): string {
-  const address = app.server.address()
-  const port = address !== null && typeof address === "object" ? address.port : config.port
-  const wildcard = config.host === "0.0.0.0" || config.host === "::"
-  const host = wildcard ? "localhost" : config.host.includes(":") ? `[${config.host}]` : config.host
-  return `http://${host}:${port}`
+/** Where it listens; kept when it no longer does, for the last answers. */
+function keepListeningUrl(app: App, { host, port }: AppDeps["config"]): () => string {
+  const name = host === "0.0.0.0" || host === "::" ? "localhost" : host.includes(":") ? `[${host}]` : host
+  let url = `http://${name}:${port}`
+  app.server.on("listening", () => {
+    const address = app.server.address()
+    if (address !== null && typeof address === "object") url = `http://${name}:${address.port}`
+  })
+  return () => url
 }
 
 /** Everything that is thrown, and every unknown path, leaves as a problem. */
