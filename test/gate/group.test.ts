@@ -304,34 +304,49 @@ t.test("twins in one process and in two meet: one is recorded, the others get it
   await exactly(t, (gates[0] as TestGate).sql, 10)
 })
 
-t.test(
-  "a twin waits two seconds for one that is still running, then is told so; if the first fails, the twin is claimed anew",
-  async (t) => {
-    const { url } = await createDatabase(t)
-    const [one, two] = [startGate(t, url), startGate(t, url)]
-    const hold = one.hold("after-write")
-    const first = submit(one.gate, { key: "k" })
-    await hold.reached
-    const [near, far] = await Promise.all([submit(one.gate, { key: "k" }), submit(two.gate, { key: "k" })])
-    t.same([ending(near), ending(far)], ["request-in-progress", "request-in-progress"])
-    hold.release()
-    // Its transaction sat idle past its limit: Postgres ended it, and the gate runs it again.
-    t.equal(ending(await first), "recorded")
-    t.equal(ending(await submit(two.gate, { key: "k" })), "replayed")
+t.test("who finds its key held waits two seconds, is told so, and nobody else waits", async (t) => {
+  const { url } = await createDatabase(t)
+  const [one, two] = [startGate(t, url), startGate(t, url)]
+  await one.sql.begin(async (holder) => {
+    await holder`SELECT pg_advisory_xact_lock(hashtextextended(${`k:${portalId}:k`}, 0))`
+    const began = performance.now()
+    const waiting = Promise.all([one, one, two].map(({ gate }) => submit(gate, { key: "k" })))
+    const others = await Promise.all(Array.from({ length: 20 }, () => submit(one.gate)))
+    t.ok(others.every((other) => other.kind === "recorded"))
+    t.ok(performance.now() - began < 1_500, "strangers are long recorded by then")
+    t.same((await waiting).map(ending), Array(3).fill("request-in-progress"))
+    const ms = performance.now() - began
+    t.ok(ms >= 1_900 && ms < 4_000, "after two seconds")
+  })
+  t.equal(ending(await submit(two.gate, { key: "k" })), "recorded", "nothing stays locked")
+  await exactly(t, one.sql, 21)
+})
 
-    const failing = one.hold("after-claim")
-    const throwing = submit(one.gate, { key: "k2" }, (claimed) =>
-      claimed.write(() => {
-        throw new Error("a bug")
-      }),
-    )
-    await failing.reached
-    const twin = submit(one.gate, { key: "k2" })
-    failing.release()
-    t.same([ending(await throwing), ending(await twin)], ["internal", "recorded"])
-    await exactly(t, one.sql, 2)
-  },
-)
+t.test("a transaction that sat idle past its limit is ended by Postgres and run again", async (t) => {
+  const gate = startGate(t, (await createDatabase(t)).url)
+  const hold = gate.hold("after-write")
+  const running = submit(gate.gate)
+  await hold.reached
+  t.equal(ending(await running), "recorded")
+  hold.release()
+  t.same(gate.retries, ["reconnect"])
+  await exactly(t, gate.sql, 1)
+})
+
+t.test("if the first of two twins fails, the other is claimed anew", async (t) => {
+  const { gate: one, sql, hold } = startGate(t, (await createDatabase(t)).url)
+  const failing = hold("after-claim")
+  const throwing = submit(one, { key: "k" }, (claimed) =>
+    claimed.write(() => {
+      throw new Error("a bug")
+    }),
+  )
+  await failing.reached
+  const twin = submit(one, { key: "k" })
+  failing.release()
+  t.same([ending(await throwing), ending(await twin)], ["internal", "recorded"])
+  await exactly(t, sql, 1)
+})
 
 t.test("one portal's submission_id is recorded once, whatever the key, also when both arrive at once", async (t) => {
   const { url } = await createDatabase(t)
