@@ -2,6 +2,7 @@
  * The app: built from parts, never listening. Here are the bounds of the HTTP server, the order in which a request is checked (token, then
  * media type, then size, then JSON, then schema), and the one list of routes. Whatever goes wrong leaves as problem+json.
  */
+import type { Socket } from "node:net"
 import helmet from "@fastify/helmet"
 import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
@@ -23,7 +24,7 @@ import { openapiRoutes, registerOpenapi } from "./openapi.js"
 import { portalRoutes } from "./portals.js"
 import { problemPages } from "./problem-pages.js"
 import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
-import { writeUnreadable } from "./raw-problems.js"
+import { refuseConnect, writeUnreadable } from "./raw-problems.js"
 import { registerRequestLog } from "./request-log.js"
 import { submissionRoutes } from "./submissions.js"
 import { validatorCompiler } from "./validation.js"
@@ -101,6 +102,7 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
   app.decorate("publicUrl", () => config.publicUrl ?? listeningUrl())
   // RFC 9110 section 10.1.1: an expectation that is not understood may be ignored; node's own 417 is not a problem.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response))
+  app.server.on("connect", (_request, socket) => refuseConnect(socket as Socket, app.publicUrl()))
   app.setValidatorCompiler(validatorCompiler)
   // Response schemas are for the document: encoding through them costs more than the handler on lists.
   app.setSerializerCompiler(() => JSON.stringify)

@@ -21,7 +21,7 @@ export function healthRoutes(app: App, reads: Pick<Reads, "run">): void {
         operationId: "getLivez",
         tags: ["service"],
         summary: "Is the process alive?",
-        response: { 200: answer(status, "It is.", { example: { status: "ok" } }) },
+        response: { 200: answer(status, "It is.", { example: { status: "ok" } }), ...openProblems() },
       },
     },
     async (_request, reply) => {

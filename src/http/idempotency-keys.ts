@@ -23,7 +23,7 @@ const keyState = z
   })
   .meta({ id: "KeyState" })
 
-export const keyParams = z.object({
+const keyParams = z.object({
   key: z
     .string()
     .describe("The key itself, without quotes, percent-encoded")

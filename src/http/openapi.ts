@@ -54,10 +54,10 @@ export function problemResponses(...codes: ProblemCode[]): ResponseDocs {
   return openProblems("unauthenticated", "forbidden", "unavailable", ...codes)
 }
 
-/** The problem responses of a route that is open to all. */
+/** The problem responses of a route that is open to all; any request may be one that cannot be read. */
 export function openProblems(...codes: ProblemCode[]): ResponseDocs {
   const byStatus = new Map<number, ProblemCode[]>()
-  for (const code of new Set<ProblemCode>([...codes, "internal"])) {
+  for (const code of new Set<ProblemCode>(["invalid-request", ...codes, "internal"])) {
     const { status } = problems[code]
     byStatus.set(status, [...(byStatus.get(status) ?? []), code])
   }
@@ -83,7 +83,7 @@ const fault = z.object({
 })
 
 /** Every 4xx and 5xx. */
-export const problemSchema = z
+const problemSchema = z
   .looseObject({
     type: z.url().describe("Leads to a page about this kind of problem"),
     title: z.string(),

@@ -7,30 +7,31 @@ import type { Socket } from "node:net"
 import type { FastifyReply, FastifyRequest } from "fastify"
 import { errorCode, isUnavailable } from "../db/client.js"
 import { limits } from "../limits.js"
-import { Problem, type ProblemCode } from "../problems.js"
+import { Problem, type ProblemCode, type Retry } from "../problems.js"
 
 export const problemContentType = "application/problem+json"
 
 /** Statuses of HTTP itself that say more than the catalogue's, for requests that could not be read. */
 export type ProtocolStatus = 400 | 408 | 431
 
+/** What HTTP itself knows better than the catalogue. */
+interface Override {
+  readonly status: ProtocolStatus
+  readonly retry: Retry
+}
+
 /** The body of a problem reply. */
-export function problemBody(
-  problem: Problem,
-  publicUrl: string,
-  instance: string,
-  status: number = problem.kind.status,
-): string {
+function problemBody(problem: Problem, publicUrl: string, instance: string, override?: Override): string {
   const { allow: _header, outcome, ...members } = problem.members
   return JSON.stringify({
     type: problemType(publicUrl, problem.code),
     title: problem.kind.title,
-    status,
+    status: override?.status ?? problem.kind.status,
     detail: problem.detail,
     instance,
     code: problem.code,
     outcome: outcome ?? problem.kind.outcome,
-    retry: problem.kind.retry,
+    retry: override?.retry ?? problem.kind.retry,
     ...members,
   })
 }
@@ -41,7 +42,7 @@ export function problemType(publicUrl: string, code: ProblemCode): string {
 }
 
 /** The headers that go with a problem, by lower-case name. */
-export function problemHeaders(problem: Problem, tokenSent: boolean): Record<string, string> {
+function problemHeaders(problem: Problem, tokenSent: boolean): Record<string, string> {
   return {
     "content-type": problemContentType,
     "cache-control": "no-store",
@@ -128,7 +129,11 @@ export function writeRawProblem(
   instance: string,
 ): void {
   const problem = new Problem("invalid-request", detail, { errors: [{ pointer: "", code: "unreadable", detail }] })
-  const body = problemBody(problem, publicUrl, instance, status)
+  const body = problemBody(problem, publicUrl, instance, {
+    status,
+    // What only came too slowly may come again as it is.
+    retry: status === 408 ? "same-key" : problem.kind.retry,
+  })
   const headers = {
     ...problemHeaders(problem, false),
     "request-id": instance,
@@ -137,5 +142,7 @@ export function writeRawProblem(
   const lines = Object.entries({ ...headers, date: new Date().toUTCString(), connection: "close" }).map(
     ([k, v]) => `${k}: ${v}\r\n`,
   )
+  // Nobody else listens any more, and an error that nobody hears ends the process.
+  socket.on("error", () => socket.destroy())
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
 }

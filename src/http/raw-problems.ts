@@ -18,6 +18,11 @@ export function writeUnreadable(error: NodeJS.ErrnoException, socket: Socket, pu
   writeRawProblem(socket, status, detail, publicUrl, uuidv7())
 }
 
+/** A tunnel is not something this server makes. */
+export function refuseConnect(socket: Socket, publicUrl: string): void {
+  writeRawProblem(socket, 400, "CONNECT is not served here.", publicUrl, uuidv7())
+}
+
 function reasonOf(code: string | undefined): { status: ProtocolStatus; detail: string } {
   if (code === "HPE_HEADER_OVERFLOW") return { status: 431, detail: "The request's line and headers are too large." }
   if (code === "ERR_HTTP_REQUEST_TIMEOUT") return { status: 408, detail: "The request did not arrive in time." }

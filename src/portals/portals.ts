@@ -24,7 +24,7 @@ export interface Caller {
   readonly keyRequired: boolean
 }
 
-export const portalName = z
+const portalName = z
   .string()
   .refine((name) => {
     const chars = [...name].length

@@ -150,6 +150,7 @@ t.test("bytes that make no request are answered by a problem, and the connection
     ["a bad header", "GET /livez HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400],
     ["two lengths", "POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400],
     ["headers without end", `GET /livez HTTP/1.1\r\nHost: a\r\nX: ${"x".repeat(20_000)}\r\n\r\n`, 431],
+    ["a tunnel", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400],
     ["no Host", "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", 400],
     ["two Hosts", "GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n", 400],
   ]
