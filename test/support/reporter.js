@@ -52,6 +52,8 @@ export default class Reporter extends Transform {
     let inner = 0
     let latest = null
     let failedHere = 0
+    /** tap says a second time that a test failed when it ends after its timeout. */
+    const failedTests = new Set()
     parser.on("child", (child) => {
       inner++
       latest = this.#watch(child, [...titles, child.name])
@@ -61,10 +63,11 @@ export default class Reporter extends Transform {
     })
     parser.on("assert", (result) => {
       const where = [...titles, result.name]
+      if (result.closingTestPoint && !result.ok) failedTests.add(result.name)
       if (!result.closingTestPoint) {
         // An assertion, or a test that was skipped before it began.
         if (result.skip || result.todo) file.skipped++
-        else if (!result.ok) {
+        else if (!result.ok && !failedTests.has(result.name)) {
           failedHere++
           this.#report(file, where, result.diag ?? {})
         }
@@ -95,8 +98,8 @@ export default class Reporter extends Transform {
       file.failed++
       this.#report(file, [], { message: NO_ASSERTION })
     } else if (result.ok && result.skip) file.skipped++
-    else if (!result.ok && file.failed === 0) {
-      file.failed++
+    else if (!result.ok) {
+      if (file.failed === 0) file.failed++
       if (file.reports.length === 0) this.#report(file, [], { message: endOf(result.diag), ...result.diag })
     }
     for (const outcome of Object.keys(this.#counts)) this.#counts[outcome] += file[outcome]
