@@ -139,5 +139,6 @@ CREATE INDEX "disbursements_recorded_at" ON "disbursements" USING btree ("record
 CREATE INDEX "disbursements_portal" ON "disbursements" USING btree ("portal_id","recorded_at","id");--> statement-breakpoint
 CREATE INDEX "disbursements_award" ON "disbursements" USING btree ("award_key","recorded_at","id");--> statement-breakpoint
 CREATE INDEX "disbursements_submission_id" ON "disbursements" USING btree ("submission_id") WHERE submission_id IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "disbursements_disbursement_id" ON "disbursements" USING btree ("disbursement_id") WHERE disbursement_id IS NOT NULL;--> statement-breakpoint
 CREATE UNIQUE INDEX "portal_tokens_token_sha256" ON "portal_tokens" USING btree ("token_sha256");--> statement-breakpoint
 CREATE INDEX "portal_tokens_portal_id" ON "portal_tokens" USING btree ("portal_id");

@@ -9,10 +9,9 @@ import { relative, sep } from "node:path"
 import { fileURLToPath } from "node:url"
 import { Command, Option } from "commander"
 import { type Config, ConfigError, describeEnvironment, readConfig } from "./config.js"
-import { errorCode, Reads } from "./db/client.js"
+import { errorCode, isUnavailable, Reads } from "./db/client.js"
 import { EmbeddedError, findEmbedded } from "./db/embedded.js"
 import { SchemaError } from "./db/migrate.js"
-import { isDatabaseAway } from "./http/problem-replies.js"
 import { renderOpenapi } from "./http/render-openapi.js"
 import { describeError, makeLogger } from "./http/request-log.js"
 import { limits } from "./limits.js"
@@ -259,7 +258,7 @@ function sentenceOf(error: unknown): string {
     return "The port is in use. Stop what uses it, or set PORT to another (0 takes a free one)."
   if (code === "EACCES") return "The address may not be used, or a file may not be written: permission denied."
   if (code === "EADDRNOTAVAIL" || code === "ENOTFOUND") return "HOST is not an address of this machine."
-  if (isDatabaseAway(error)) return `The database cannot be reached (${code}).`
+  if (isUnavailable(error)) return `The database cannot be reached (${code}).`
   return `It failed in a way it did not expect: ${JSON.stringify(describeError(error))}`
 }
 

@@ -54,11 +54,19 @@ export function errorCode(error: unknown): string | null {
   return null
 }
 
-/** True when the database, not the request, is at fault: away, failing over, read-only, stopping, out of resources, or silent past a deadline. */
+/**
+ * True when the connection or the server is at fault: lost, refused, failing over, read-only, stopping, out of resources, silent past a deadline.
+ * Codes of node (`ERR_…`), Fastify (`FST_…`) and of the driver's own checks are faults of this program, and no word about the database.
+ */
 export function isUnavailable(error: unknown): boolean {
   const code = errorCode(error)
   if (code === null) return false
-  return /^(08...|25006|25P0.|53...|57P0.|57014)$/.test(code) || !/^[0-9A-Z]{5}$/.test(code)
+  return (
+    /^(?:08...|25006|25P0.|53...|57P0.|57014)$/.test(code) ||
+    /^(?:CONNECT|CONNECTION_|READ_TIMEOUT$|E(?:CONN|HOST|NET|PIPE$|TIMEDOUT$|NOTFOUND$|AI_AGAIN$|ADDR|NOENT$))/.test(
+      code,
+    )
+  )
 }
 
 /** Rejects a read that missed its deadline; counts as unavailable. */

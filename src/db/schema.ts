@@ -162,6 +162,8 @@ export const disbursements = pgTable(
     index("disbursements_award").on(t.award_key, t.recorded_at, t.id),
     // An operator's look-up of a portal's own number.
     index("disbursements_submission_id").on(t.submission_id).where(sql`submission_id IS NOT NULL`),
+    // What came back of a disbursement.
+    index("disbursements_disbursement_id").on(t.disbursement_id).where(sql`disbursement_id IS NOT NULL`),
     // An amount is never nothing, its sign is that of its kind, and it is exact in JSON.
     check(
       "disbursements_amount_cents",

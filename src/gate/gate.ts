@@ -188,20 +188,20 @@ export class Gate<Facts, Rows> {
 
   /** The word on a member whose group, or look-up, has ended. */
   #end(member: Member<Facts, Rows>, verdict: Verdict): void {
-    if (verdict.kind === "award-held") {
-      if (member.settled) this.#leave(member)
-      else this.#heldAwards.hold(member)
-      return
+    if (member.settled) {
+      this.#heldAwards.ended(member, false)
+      this.#leave(member)
+    } else if (verdict.kind === "award-held") this.#heldAwards.hold(member)
+    else {
+      this.#heldAwards.ended(member, verdict.kind === "recorded" || verdict.kind === "refused")
+      if (verdict.kind === "held") this.#comeAgain(member, verdict.what)
+      else if (verdict.kind === "again") this.#comeAgain(member, "key")
+      else if (verdict.kind === "conflict") void this.#refuseConflict(member, verdict)
+      else if (verdict.kind === "failed") {
+        this.#options.onFailure?.(verdict.error)
+        this.#settle(member, failedRefusal())
+      } else this.#settle(member, verdict)
     }
-    this.#heldAwards.ended(member, verdict.kind === "recorded" || verdict.kind === "refused")
-    if (member.settled) this.#leave(member)
-    else if (verdict.kind === "held") this.#comeAgain(member, verdict.what)
-    else if (verdict.kind === "again") this.#comeAgain(member, "key")
-    else if (verdict.kind === "conflict") void this.#refuseConflict(member, verdict)
-    else if (verdict.kind === "failed") {
-      this.#options.onFailure?.(verdict.error)
-      this.#settle(member, failedRefusal())
-    } else this.#settle(member, verdict)
   }
 
   /** Waits outside, longer each time, until `heldMs` after its arrival. */

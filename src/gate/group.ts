@@ -74,12 +74,19 @@ export async function runGroup<Facts, Rows>(
   context: GroupContext<Facts, Rows>,
 ): Promise<Map<Member<Facts, Rows>, Verdict>> {
   const verdicts = new Map<Member<Facts, Rows>, Verdict>()
+  /** Some statement failed: what was started beside it sends nothing more. */
+  let failed = false
   /** Each await of the callback goes through here: nothing is sent once the attempt is over. */
   const step = async <T>(work: () => T | Promise<T>): Promise<T> => {
-    if (attempt.over) throw new AttemptOver()
-    const result = await work()
-    if (attempt.over) throw new AttemptOver()
-    return result
+    if (attempt.over || failed) throw new AttemptOver()
+    try {
+      const result = await work()
+      if (!attempt.over) return result
+    } catch (error) {
+      failed = true
+      throw error
+    }
+    throw new AttemptOver()
   }
 
   await db.transaction(async (tx) => {
@@ -91,7 +98,11 @@ export async function runGroup<Facts, Rows>(
     const [won, book] = await step(() =>
       Promise.all([
         claimKeys(tx, free, now),
-        context.ledger.open(tx, asks, { careful, now, tryLocks: async (names) => (await tryLocks(tx, names)).got }),
+        context.ledger.open(tx, asks, {
+          careful,
+          now,
+          tryLocks: async (names) => (await step(() => tryLocks(tx, names))).got,
+        }),
       ]),
     )
     const winners = free.filter((member) => won.has(member.ask.resourceId))

@@ -5,7 +5,7 @@
  * write into the next one.
  */
 import { setTimeout as delay } from "node:timers/promises"
-import { type Connection, type ConnectOptions, connect, type Db, errorCode } from "../db/client.js"
+import { type Connection, type ConnectOptions, connect, type Db, errorCode, isUnavailable } from "../db/client.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
 import { type Attempt, AttemptOver, type GroupContext, runGroup, type Verdict } from "./group.js"
@@ -100,10 +100,13 @@ export class Lane<Facts, Rows> {
     await this.#commit(group.slice(middle), careful)
   }
 
-  /** A member that fails by itself: an award held by what cannot be skipped, or a fault of its own. */
+  /** A member that fails by itself: its award is held by what cannot be skipped, the database is too busy for it, or the fault is its own. */
   #endAlone(group: readonly Member<Facts, Rows>[], error: unknown): void {
+    const code = errorCode(error) ?? ""
     for (const member of group) {
-      this.#options.end(member, errorCode(error) === "55P03" ? { kind: "award-held" } : { kind: "failed", error })
+      if (error instanceof Outdated || code === "55P03") this.#options.end(member, { kind: "award-held" })
+      else if (/^(?:40001|40P01|53200|57014)$/.test(code)) this.#options.end(member, member.lateRefusal())
+      else this.#options.end(member, { kind: "failed", error })
     }
   }
 
@@ -181,14 +184,12 @@ function remedyFor(error: unknown, careful: boolean): Remedy {
   if (error instanceof Outdated) return careful ? "again" : "careful"
   if (error instanceof AttemptOver) return "reconnect"
   const code = errorCode(error)
-  // Beyond the driver's own codes and what is below, an error is the fault of some member.
-  if (code === null) return "halve"
   if (code === "55P03") return careful ? "halve" : "careful"
   if (code === "40001" || code === "40P01") return "again"
   // Out of lock table, or a statement too long for its time: a smaller group may pass.
   if (code === "53200" || code === "57014") return "halve"
-  if (/^(08...|25P0.|25006|53...|57P0.)$/.test(code) || !/^[0-9A-Z]{5}$/.test(code)) return "reconnect"
-  return "halve"
+  // Beyond these, an error is the fault of some member.
+  return isUnavailable(error) ? "reconnect" : "halve"
 }
 
 /** For a member whose handler or rows failed: nothing of it was recorded. */

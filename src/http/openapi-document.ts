@@ -1,16 +1,17 @@
 /**
- * The last hand on the generated OpenAPI document: headers and examples of every problem from the catalogue, the request id on every answer,
- * one component for each schema. Pure: a document in, a document out.
+ * The last hand on the generated OpenAPI document: what to do about every problem, its headers and examples, from the catalogue; the request id on
+ * every answer; one component for each schema. Pure: a document in, a document out.
  */
 import { isDeepStrictEqual } from "node:util"
 import { limits } from "../limits.js"
-import { type ProblemCode, type ProblemKind, problems } from "../problems.js"
+import { type Fault, type Outcome, type ProblemCode, type ProblemKind, problems, type Retry } from "../problems.js"
 import { problemContentType, problemType } from "./problem-replies.js"
 
 /** A piece of a JSON document. */
 export type Json = { [member: string]: unknown }
 
 const exampleUrl = "http://127.0.0.1:3000"
+const exampleId = "0197c3a2-5d02-7b31-8c4e-6a9b0e1f2d3c"
 const exampleRequestId = "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90"
 
 const requestIdHeader = {
@@ -20,7 +21,7 @@ const requestIdHeader = {
 
 /** Fills in what every operation has in common. */
 export function completeDocument(document: Json): Json {
-  for (const operation of operationsOf(document)) {
+  for (const [method, operation] of operationsOf(document)) {
     for (const parameter of (operation.parameters ?? []) as Json[]) {
       // Read as text, strictly; for the reader it is a number.
       if (parameter.in === "query" && parameter.name === "limit") {
@@ -32,27 +33,42 @@ export function completeDocument(document: Json): Json {
         }
       }
     }
-    for (const [status, response] of Object.entries(operation.responses as Record<string, Json>)) {
-      completeResponse(Number(status), response)
+    const fault = faultOf(document, operation)
+    const responses = operation.responses as Record<string, Json>
+    for (const [status, response] of Object.entries(responses)) {
+      openObjects(response)
+      response.headers = { ...(response.headers as Json | undefined), "Request-Id": requestIdHeader }
+      completeProblem(Number(status), response, method, fault)
     }
+    nameKeyOnProblems(responses)
   }
   mergeInputs(document)
   dropUnused(document)
+  const sent = referencesIn(operationsOf(document).map(([, operation]) => operation.requestBody))
+  for (const [name, schema] of Object.entries(schemasOf(document))) if (!sent.has(name)) openObjects(schema)
   return document
 }
 
-function operationsOf(document: Json): Json[] {
-  return Object.values(document.paths as Record<string, Record<string, Json>>).flatMap((path) => Object.values(path))
+function operationsOf(document: Json): [method: string, operation: Json][] {
+  return Object.values(document.paths as Record<string, Record<string, Json>>).flatMap((path) => Object.entries(path))
 }
 
-function completeResponse(status: number, response: Json): void {
-  const headers: Json = { ...(response.headers as Json | undefined), "Request-Id": requestIdHeader }
-  response.headers = headers
+/** An answer may have more members one day; a client that refused them would break. A request has those it has. */
+function openObjects(at: unknown): void {
+  if (at === null || typeof at !== "object") return
+  const schema = at as Json
+  if (schema.type === "object" && schema.additionalProperties === false) delete schema.additionalProperties
+  for (const value of Object.values(schema)) openObjects(value)
+}
+
+function completeProblem(status: number, response: Json, method: string, fault: Fault): void {
   const problem = (response.content as Record<string, Json> | undefined)?.[problemContentType]
   if (!problem) return
+  const headers = response.headers as Json
   const codes = codesOf(problem.schema as Json)
+  response.description = whatToDo(codes, method)
   problem.examples = Object.fromEntries(
-    codes.map((code) => [code, { summary: problems[code].title, value: exampleOf(code) }]),
+    codes.map((code) => [code, { summary: problems[code].title, value: exampleOf(code, fault) }]),
   )
   const kinds: ProblemKind[] = codes.map((code) => problems[code])
   if (kinds.some((kind) => kind.retryAfter)) {
@@ -64,7 +80,50 @@ function completeResponse(status: number, response: Json): void {
   if (status === 401) {
     headers["WWW-Authenticate"] = { description: "RFC 6750: how to authenticate", schema: { type: "string" } }
   }
-  if (status === 405) headers.Allow = { description: "The methods of this path", schema: { type: "string" } }
+}
+
+/** For a reader in a hurry: what to do first, then the problems that ask for it. */
+function whatToDo(codes: readonly ProblemCode[], method: string): string {
+  const byAction = new Map<string, string[]>()
+  for (const code of codes) {
+    const action = actionOf(problems[code], method !== "get")
+    const line = `- [\`${code}\`](/problems/${code}): ${problems[code].title}.`
+    byAction.set(action, [...(byAction.get(action) ?? []), line])
+  }
+  return [...byAction].map(([action, lines]) => `${action}\n\n${lines.join("\n")}`).join("\n\n")
+}
+
+const actions: Record<Retry, string> = {
+  "after-fixing": "Correct the request, then send it again.",
+  "same-key": "Send the same request again",
+  "new-key": "Leave it, or send it with a new key if it is meant as another request.",
+  never: "Do not send it again.",
+}
+
+const effects: Record<Outcome, string> = {
+  not_applied: "Nothing was recorded.",
+  applied: "It is recorded already.",
+  unknown: "Whether it took effect is not known.",
+}
+
+function actionOf({ outcome, retry, retryAfter }: ProblemKind, writes: boolean): string {
+  const wait = retry !== "same-key" ? "" : retryAfter ? " after `Retry-After` seconds." : "."
+  return `**${actions[retry]}${wait}**${writes ? ` ${effects[outcome]}` : ""}`
+}
+
+/** A problem that comes after the key was read names the key, as the answers do that are none. */
+function nameKeyOnProblems(responses: Record<string, Json>): void {
+  const names = ["Idempotency-Key", "Idempotency-Key-Source"]
+  const answered = (responses[201]?.headers ?? {}) as Record<string, Json>
+  for (const [status, response] of Object.entries(responses)) {
+    if (Number(status) < 400 || ["401", "413", "415"].includes(status)) continue
+    for (const name of names) {
+      const header = answered[name]
+      if (!header) continue
+      const description = `${header.description}; absent where the key was not read`
+      response.headers = { ...(response.headers as Json), [name]: { ...header, description } }
+    }
+  }
 }
 
 /** The codes stand in the schema itself, beside the reference to the common shape. */
@@ -76,7 +135,15 @@ function codesOf(schema: Json): ProblemCode[] {
   throw new Error("a problem response must name its codes")
 }
 
-function exampleOf(code: ProblemCode): Json {
+const exampleMembers: Partial<Record<ProblemCode, Json>> = {
+  "idempotency-key-reused": { differs: ["/amount_cents"], disbursement_id: exampleId },
+  "duplicate-submission": { disbursement_id: exampleId },
+  "already-applied": { disbursement_id: exampleId },
+  "submission-purged": { disbursement_id: exampleId },
+  "award-funds-exceeded": { available_cents: 100 },
+}
+
+function exampleOf(code: ProblemCode, fault: Fault): Json {
   const { title, status, outcome, retry } = problems[code]
   return {
     type: problemType(exampleUrl, code),
@@ -87,11 +154,21 @@ function exampleOf(code: ProblemCode): Json {
     code,
     outcome,
     retry,
-    ...(code === "invalid-request"
-      ? { errors: [{ pointer: "/amount_cents", code: "invalid_type", detail: "must be an integer" }] }
-      : {}),
-    ...(code === "idempotency-key-reused" ? { differs: ["/amount_cents"] } : {}),
+    ...(code === "invalid-request" ? { errors: [fault] } : exampleMembers[code]),
   }
+}
+
+/** A fault that a request to the operation could have: no other place of the document would show a member that is not the operation's. */
+function faultOf(document: Json, operation: Json): Fault {
+  const content = (operation.requestBody as { content?: Record<string, { schema: Json }> } | undefined)?.content
+  const written = content?.["application/json"]?.schema
+  const name = typeof written?.$ref === "string" ? written.$ref.slice(prefix.length) : undefined
+  const schema = name === undefined ? written : schemasOf(document)[name]
+  const member = (schema?.required as string[] | undefined)?.[0]
+  if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
+  const query = ((operation.parameters ?? []) as Json[]).find((parameter) => parameter.in === "query")
+  if (query) return { pointer: "/nope", code: "unknown-member", detail: "is not a member of this request" }
+  return { pointer: "/Host", code: "host_header", detail: "must be sent exactly once" }
 }
 
 /** zod's provider emits each schema for input and for output; where that is one and the same, or only one is used, one remains. */

@@ -16,6 +16,8 @@ import { problemContentType } from "./problem-replies.js"
 export interface HeaderDoc {
   readonly description: string
   readonly type: "string" | "integer" | "boolean"
+  readonly format?: string
+  readonly enum?: readonly unknown[]
 }
 
 /** What one status answers. Sits under `response` of a route's schema; the index signature keeps Fastify from typing replies by it. */
@@ -65,7 +67,8 @@ export function openProblems(...codes: ProblemCode[]): ResponseDocs {
     [...byStatus].map(([status, list]) => [
       status,
       {
-        description: list.map((code) => `\`${code}\`: ${problems[code].title}`).join(". "),
+        // Written with the examples, when it is known what the operation does.
+        description: "",
         content: {
           [problemContentType]: {
             schema: z.intersection(problemSchema, z.looseObject({ code: z.enum(list as [ProblemCode]) })),
@@ -76,40 +79,62 @@ export function openProblems(...codes: ProblemCode[]): ResponseDocs {
   )
 }
 
-const fault = z.object({
-  pointer: z.string().describe('RFC 6901, such as `/amount_cents`; `""` for the whole'),
-  code: z.string(),
-  detail: z.string(),
-})
+/** One fault of a request, or of a submission that was recorded all the same. */
+export const faultSchema = z
+  .object({
+    pointer: z.string().describe('The member at fault, RFC 6901, such as `/amount_cents`; `""` for the whole'),
+    code: z.string().describe("Stable, such as `required`, `type`, `format`, `range`, `length`, `unknown-member`"),
+    detail: z.string().describe("In words"),
+  })
+  .meta({ id: "Fault" })
 
 /** Every 4xx and 5xx. */
 const problemSchema = z
   .looseObject({
     type: z.url().describe("Leads to a page about this kind of problem"),
-    title: z.string(),
+    title: z.string().describe("The kind of problem, in words"),
     status: z.int().min(400).max(599),
     detail: z.string().describe("What happened in this case"),
-    instance: z.string().describe("The request's id, also in the `Request-Id` header"),
-    code: z.enum(Object.keys(problems) as [ProblemCode]),
-    outcome: z.enum(["not_applied", "applied", "unknown"]).describe("Whether what was asked for has taken effect"),
-    retry: z.enum(["after-fixing", "same-key", "new-key", "never"]).describe("Whether and how to send it again"),
-    errors: z.array(fault).optional().describe("All faults of a request that is not valid"),
+    instance: z
+      .string()
+      .describe("The request's id, also in the `Request-Id` header: give it to whoever runs the service"),
+    code: z.enum(Object.keys(problems) as [ProblemCode]).describe("The kind of problem, for programs"),
+    outcome: z
+      .enum(["not_applied", "applied", "unknown"])
+      .describe("Whether what was asked for is recorded: no, yes, or it may be"),
+    retry: z
+      .enum(["after-fixing", "same-key", "new-key", "never"])
+      .describe(
+        "What to do: correct it and send it again; send the same again with the same key; only with a new key, as another request; do not send it again",
+      ),
+    errors: z.array(faultSchema).optional().describe("All faults of a request that is not valid"),
     differs: z
       .array(z.string())
       .optional()
       .describe("JSON pointers of the members that differ from the original request"),
     disbursement_id: z.string().optional().describe("What is recorded already"),
-    available_cents: z.int().optional(),
+    available_cents: z.int().optional().describe("What the award had left at this decision"),
   })
-  .meta({ id: "Problem", description: "RFC 9457 problem details" })
+  .meta({ id: "Problem", description: "RFC 9457 problem details; a program needs only `retry`." })
 
 const introduction = `Records grant award disbursements so that a retry, a double click or a crash never pays twice and never loses a payment.
 
-**Retry with the same \`Idempotency-Key\` until you have an answer.** Save the key before you send. The first acceptance is 201; every retry is
-answered 200 with the same body and \`Idempotent-Replayed: true\`. Every refusal is a problem with \`outcome\` (was anything recorded?) and \`retry\`
-(how to go on); see [/problems](/problems).
+1. Make a key for each disbursement that you intend, and **save it before you send**.
+2. Send the submission with the key in \`Idempotency-Key\`.
+3. No answer? Send **the same body with the same key** again, until you have one.
 
-To try it here: **Authorize** with a token, open an operation, *Try it out*, *Execute*.`
+| You get | What it means | What you do |
+|---|---|---|
+| **201** | Recorded now. | Keep \`id\`. Done. |
+| **200** with \`Idempotent-Replayed: true\` | An earlier try recorded it; this is its answer. | The same as for 201. |
+| **409**, **422** | Refused; \`outcome\` says whether it is recorded already. | What \`retry\` says. |
+| other **4xx** | Nothing was recorded. | Correct it and send it again; the key is still free. |
+| no answer, **429**, **5xx** | It may or may not be recorded. | The same body with the same key again, after \`Retry-After\`. |
+
+Every 4xx and 5xx is a problem (RFC 9457), and all a program needs of it is \`retry\`: \`after-fixing\`, \`same-key\`, \`new-key\` or \`never\`.
+[All problems, and what to do about each](/problems).
+
+**To try it here:** *Authorize* with a portal's token, open *Record a disbursement*, *Execute*: 201. *Execute* again: 200, and nothing more is recorded.`
 
 /** Registers what collects the routes; call it before any route that belongs into the document. */
 export function registerOpenapi(app: App): void {

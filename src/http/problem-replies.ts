@@ -77,13 +77,8 @@ export function problemOf(error: unknown): Problem {
   if (code === "ECONNRESET" || code === "ERR_STREAM_PREMATURE_CLOSE") {
     return new Problem("malformed-json", "The body ended before it was complete.")
   }
-  if (isDatabaseAway(error)) return new Problem("unavailable", "The database did not answer in time.")
+  if (isUnavailable(error)) return new Problem("unavailable", "The database did not answer in time.")
   return internalProblem()
-}
-
-/** Codes of node and Fastify are faults of this program, and no word about the database. */
-export function isDatabaseAway(error: unknown): boolean {
-  return isUnavailable(error) && !/^(?:ERR|FST)_/.test(errorCode(error) ?? "")
 }
 
 export function internalProblem(): Problem {

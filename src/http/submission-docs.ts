@@ -3,24 +3,28 @@
  * its own header.
  */
 import { z } from "zod"
-import { answer, bodyProblems, type HeaderDoc, problemResponses } from "./openapi.js"
+import { submissionSchema } from "../ledger/submission.js"
+import { answer, bodyProblems, faultSchema, type HeaderDoc, problemResponses } from "./openapi.js"
+
+const instant = z.string().meta({ format: "date-time" })
+const cents = z.int()
 
 const recorded = z
   .object({
-    id: z.string().meta({ format: "uuid" }),
+    id: z.string().meta({ format: "uuid", description: "The ledger line's id, under which it can be read" }),
     award_id: z.string().describe("As sent"),
-    amount_cents: z.int(),
+    amount_cents: cents,
     currency: z.string(),
-    submission_timestamp: z.string().describe("In UTC"),
-    submission_id: z.string().optional(),
-    idempotency_key: z.string(),
+    submission_timestamp: instant.describe("In UTC"),
+    submission_id: z.string().optional().describe("When it was sent"),
+    idempotency_key: z.string().describe("The key used, without quotes"),
     status: z.literal("recorded"),
-    recorded_at: z.string(),
+    recorded_at: instant.describe("By the database's clock"),
     award: z
-      .object({ disbursed_cents: z.int(), available_cents: z.int() })
+      .object({ disbursed_cents: cents, available_cents: cents })
       .optional()
       .describe("As of this decision; only where the award has a ceiling"),
-    warnings: z.array(z.unknown()).describe("What is odd and was recorded all the same"),
+    warnings: z.array(faultSchema).describe("What is odd and was recorded all the same"),
   })
   .meta({ id: "RecordedSubmission" })
 
@@ -36,38 +40,53 @@ const example = {
   warnings: [],
 }
 
-const keyHeaders: Record<string, HeaderDoc> = {
+const answerHeaders: Record<string, HeaderDoc> = {
   "Idempotency-Key": { type: "string", description: "The key used, quoted" },
-  "Idempotency-Key-Source": { type: "string", description: "`client`, or `derived` where none was sent" },
-  Location: { type: "string", description: "The ledger line" },
+  "Idempotency-Key-Source": {
+    type: "string",
+    enum: ["client", "derived"],
+    description: "`client`: as sent; `derived`: none was sent",
+  },
+  Location: { type: "string", format: "uri-reference", description: "The ledger line, `/v1/disbursements/{id}`" },
 }
 
-/** Spread it into the route's schema, beside `body`. */
+/** Spread it into the route's schema. */
 export const submissionDocs = {
   operationId: "submit",
   tags: ["submissions"],
   summary: "Record a disbursement",
-  description:
-    "Send it again, with the same `Idempotency-Key` and the same body, until it is answered: it is recorded once. The same key with another body is refused with 422. Without the header the key is derived from the award, the timestamp and the contents, so that equal contents are one submission.",
+  description: `Send it with a key of its own in \`Idempotency-Key\`, and send **the same body with the same key** again until it is answered: it is recorded once.
+
+The same key with another body is refused with 422, and the first stays as it is. Without the header a key is derived from award, timestamp and contents, so that equal contents are one submission.`,
   requestHeaders: {
     "Idempotency-Key": {
       type: "string",
       description:
-        'The caller\'s name for this one intended disbursement: 1 to 255 printable ASCII characters, as an RFC 8941 string (`"inv-7781-a"`) or bare. Save it before sending.',
+        'The caller\'s name for this one intended disbursement: 1 to 255 printable ASCII characters, in double quotes (`"inv-7781-a"`, an RFC 8941 string) or bare. Save it before you send.',
       examples: ['"inv-7781-a"'],
     },
   },
+  // Named here, not in the ledger: the name is the document's.
+  body: submissionSchema.meta({ id: "Submission", description: "One intended disbursement." }),
   requestExample: { award_id: "A-2026-014", submission_timestamp: "2025-07-01T09:00:00Z", amount_cents: 125000 },
   response: {
-    201: answer(recorded, "Recorded, for the first time.", { example, headers: keyHeaders }),
-    200: answer(recorded, "A replay: the first answer, byte for byte. Nothing was recorded now.", {
-      example,
-      headers: {
-        ...keyHeaders,
-        "Idempotent-Replayed": { type: "boolean", description: "Always true" },
-        "Idempotency-Original-Status": { type: "integer", description: "The first answer's status, 201" },
+    201: answer(recorded, "**Recorded now.** Keep `id`; you are done.", { example, headers: answerHeaders }),
+    200: answer(
+      recorded,
+      "**Recorded by an earlier try**: its answer, byte for byte. Nothing more was recorded; you are done.",
+      {
+        example,
+        headers: {
+          ...answerHeaders,
+          "Idempotent-Replayed": {
+            type: "boolean",
+            enum: [true],
+            description: "This is the answer of an earlier request",
+          },
+          "Idempotency-Original-Status": { type: "integer", enum: [201], description: "That answer's status" },
+        },
       },
-    }),
+    ),
     ...problemResponses(
       ...bodyProblems,
       "idempotency-key-invalid",

@@ -10,7 +10,6 @@ import {
   normaliseSubmission,
   parseSubmission,
   type Submission,
-  submissionSchema,
 } from "../ledger/submission.js"
 import { Problem } from "../problems.js"
 import type { App, GatedDeps } from "./deps.js"
@@ -32,7 +31,7 @@ export function submissionRoutes(app: App, deps: GatedDeps): void {
     "/v1/submissions",
     {
       config: { roles: ["portal"] },
-      schema: { ...submissionDocs, body: submissionSchema },
+      schema: submissionDocs,
       preHandler: claimIdempotencyKey(deps, prepareSubmission),
     },
     async (request, reply) => {
