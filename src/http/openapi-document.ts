@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from "node:util"
 import { limits } from "../limits.js"
-import { type Fault, type Outcome, type ProblemCode, type ProblemKind, problems, type Retry } from "../problems.js"
+import { type Fault, type ProblemCode, type ProblemKind, problems, type Retry } from "../problems.js"
 import { problemContentType, problemType } from "./problem-replies.js"
 
 /** A piece of a JSON document. */
@@ -33,12 +33,14 @@ export function completeDocument(document: Json): Json {
         }
       }
     }
-    const fault = faultOf(document, operation)
     const responses = operation.responses as Record<string, Json>
+    const writes = method !== "get"
+    const keyed = (responses[201]?.headers as Json | undefined)?.["Idempotency-Key"] !== undefined
+    const fault = giveExample(document, operation)
     for (const [status, response] of Object.entries(responses)) {
       openObjects(response)
       response.headers = { ...(response.headers as Json | undefined), "Request-Id": requestIdHeader }
-      completeProblem(Number(status), response, method, fault)
+      completeProblem(Number(status), response, writes, keyed, fault)
     }
     nameKeyOnProblems(responses)
   }
@@ -61,12 +63,12 @@ function openObjects(at: unknown): void {
   for (const value of Object.values(schema)) openObjects(value)
 }
 
-function completeProblem(status: number, response: Json, method: string, fault: Fault): void {
+function completeProblem(status: number, response: Json, writes: boolean, keyed: boolean, fault: Fault): void {
   const problem = (response.content as Record<string, Json> | undefined)?.[problemContentType]
   if (!problem) return
   const headers = response.headers as Json
   const codes = codesOf(problem.schema as Json)
-  response.description = whatToDo(codes, method)
+  response.description = whatToDo(codes, writes, keyed)
   problem.examples = Object.fromEntries(
     codes.map((code) => [code, { summary: problems[code].title, value: exampleOf(code, fault) }]),
   )
@@ -83,32 +85,26 @@ function completeProblem(status: number, response: Json, method: string, fault: 
 }
 
 /** For a reader in a hurry: what to do first, then the problems that ask for it. */
-function whatToDo(codes: readonly ProblemCode[], method: string): string {
-  const byAction = new Map<string, string[]>()
-  for (const code of codes) {
-    const action = actionOf(problems[code], method !== "get")
-    const line = `- [\`${code}\`](/problems/${code}): ${problems[code].title}.`
-    byAction.set(action, [...(byAction.get(action) ?? []), line])
-  }
-  return [...byAction].map(([action, lines]) => `${action}\n\n${lines.join("\n")}`).join("\n\n")
+function whatToDo(codes: readonly ProblemCode[], writes: boolean, keyed: boolean): string {
+  const paragraphs = (Object.keys(actions) as Retry[]).flatMap((retry) => {
+    const asking = codes.filter((code) => problems[code].retry === retry)
+    if (asking.length === 0) return []
+    const lines = asking.map((code) => `- [\`${code}\`](/problems/${code}): ${problems[code].title}.`)
+    return [`${actions[retry](writes, keyed)}\n\n${lines.join("\n")}`]
+  })
+  return paragraphs.join("\n\n")
 }
 
-const actions: Record<Retry, string> = {
-  "after-fixing": "Correct the request, then send it again.",
-  "same-key": "Send the same request again",
-  "new-key": "Leave it, or send it with a new key if it is meant as another request.",
-  never: "Do not send it again.",
-}
-
-const effects: Record<Outcome, string> = {
-  not_applied: "Nothing was recorded.",
-  applied: "It is recorded already.",
-  unknown: "Whether it took effect is not known.",
-}
-
-function actionOf({ outcome, retry, retryAfter }: ProblemKind, writes: boolean): string {
-  const wait = retry !== "same-key" ? "" : retryAfter ? " after `Retry-After` seconds." : "."
-  return `**${actions[retry]}${wait}**${writes ? ` ${effects[outcome]}` : ""}`
+/** The likeliest first. Only where a key was sent is a retry safe whatever became of the first try. */
+const actions: Record<Retry, (writes: boolean, keyed: boolean) => string> = {
+  "same-key": (_writes, keyed) =>
+    keyed
+      ? "**Send the same body with the same key again**, after `Retry-After` seconds where that is given. It is recorded once."
+      : "**Send the same request again**, after `Retry-After` seconds where that is given.",
+  never: () => "**Do not send it again:** it is recorded already.",
+  "new-key": () => "**Only with a new key**, and only if it is meant as another request. This one was not recorded.",
+  "after-fixing": (writes) =>
+    `**Correct the request, then send it again.**${writes ? " Nothing was recorded by this one." : ""}`,
 }
 
 /** A problem that comes after the key was read names the key, as the answers do that are none. */
@@ -158,15 +154,21 @@ function exampleOf(code: ProblemCode, fault: Fault): Json {
   }
 }
 
-/** A fault that a request to the operation could have: no other place of the document would show a member that is not the operation's. */
-function faultOf(document: Json, operation: Json): Fault {
-  const content = (operation.requestBody as { content?: Record<string, { schema: Json }> } | undefined)?.content
-  const written = content?.["application/json"]?.schema
-  const name = typeof written?.$ref === "string" ? written.$ref.slice(prefix.length) : undefined
-  const schema = name === undefined ? written : schemasOf(document)[name]
-  const member = (schema?.required as string[] | undefined)?.[0]
-  if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
+/**
+ * Puts the example of the body's schema where every tool looks for it.
+ * @returns a fault that a request to this operation could have: another's would lead astray
+ */
+function giveExample(document: Json, operation: Json): Fault {
+  const content = (operation.requestBody as { content?: Record<string, Json> } | undefined)?.content
+  const media = content?.["application/json"]
   const query = ((operation.parameters ?? []) as Json[]).find((parameter) => parameter.in === "query")
+  if (media) {
+    const { $ref } = media.schema as Json
+    const schema = (typeof $ref === "string" ? schemasOf(document)[$ref.slice(prefix.length)] : media.schema) as Json
+    media.example ??= (schema.examples as unknown[] | undefined)?.[0]
+    const member = (schema.required as string[] | undefined)?.[0]
+    if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
+  }
   if (query) return { pointer: "/nope", code: "unknown-member", detail: "is not a member of this request" }
   return { pointer: "/Host", code: "host_header", detail: "must be sent exactly once" }
 }

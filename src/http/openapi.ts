@@ -201,8 +201,6 @@ function describeRoute(
   }
   const sent = (input.schema as { requestHeaders?: Json } | undefined)?.requestHeaders
   if (sent) schema.headers = { type: "object", properties: sent }
-  const example = (input.schema as { requestExample?: unknown } | undefined)?.requestExample
-  if (example !== undefined) schema.body = { ...(schema.body as Json), examples: [example] }
   const roles = input.route.config?.roles
   if (schema.hide === true) return schema
   if (!roles) return { ...schema, security: [] }

@@ -67,8 +67,11 @@ The same key with another body is refused with 422, and the first stays as it is
     },
   },
   // Named here, not in the ledger: the name is the document's.
-  body: submissionSchema.meta({ id: "Submission", description: "One intended disbursement." }),
-  requestExample: { award_id: "A-2026-014", submission_timestamp: "2025-07-01T09:00:00Z", amount_cents: 125000 },
+  body: submissionSchema.meta({
+    id: "Submission",
+    description: "One intended disbursement.",
+    examples: [{ award_id: "A-2026-014", submission_timestamp: "2025-07-01T09:00:00Z", amount_cents: 125000 }],
+  }),
   response: {
     201: answer(recorded, "**Recorded now.** Keep `id`; you are done.", { example, headers: answerHeaders }),
     200: answer(
