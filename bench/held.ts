@@ -43,7 +43,7 @@ async function measure(bench: Bench, product: Product, databaseUrl: string, held
     const before = (await countRows(databaseUrl)).claims
     const calling = Array.from({ length: callers }, (_, i) => keepCalling(product, i, stopped.signal))
     const serverBefore = await product.cpuSeconds()
-    const measured = await generate({ ...load, seed: load.seed + 500_000 })
+    const measured = await generate({ ...loadOf(bench, product.submissions, product.token), connections })
     const serverCpu = (await product.cpuSeconds()) - serverBefore
     stopped.abort()
     const statuses = (await Promise.all(calling)).flat()
