@@ -26,6 +26,20 @@ const conflict = z
   })
   .meta({ id: "Conflict" })
 
+const exampleConflict = {
+  id: "0197c3a4-1f7a-7d20-9b3c-8e6f5a4d3c2b",
+  portal: "county-east",
+  idempotency_key: "inv-7781-a",
+  operation: "submission",
+  fingerprint: "v1:def8447597ab1077142720afdd12b6ab3e8558d9ac676c6a6219502aba7a6827",
+  original_operation: "submission",
+  original_fingerprint: "v1:d3ed6c4d8acb11aa58dcdb03e400559b1e415626580e4a00466ae631bea74acd",
+  differs: ["/amount_cents"],
+  disbursement_id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
+  request_id: "0197c3a4-1f79-7a52-8d4e-3c2b1a098f7e",
+  occurred_at: "2025-07-01T09:12:44.020115Z",
+}
+
 export function conflictRoutes(app: App, reads: Pick<Reads, "run">): void {
   app.get(
     "/v1/conflicts",
@@ -37,7 +51,7 @@ export function conflictRoutes(app: App, reads: Pick<Reads, "run">): void {
         summary: "Refused reuses of keys, oldest first",
         querystring: z.strictObject({ portal: z.string().optional().describe("By name"), ...pageQuery }),
         response: {
-          200: answer(pageOf(conflict), "A page."),
+          200: answer(pageOf(conflict), "A page.", { example: { items: [exampleConflict], next_cursor: null } }),
           ...problemResponses("invalid-request", "invalid-cursor"),
         },
       },

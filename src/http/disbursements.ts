@@ -47,11 +47,11 @@ const exampleLine = {
   award_id: "A-2026-014",
   amount_cents: 125000,
   currency: "USD",
-  submission_timestamp: "2026-07-01T09:00:00Z",
+  submission_timestamp: "2025-07-01T09:00:00Z",
   submission_id: "INV-7781",
   idempotency_key: "inv-7781-a",
   portal: "county-east",
-  recorded_at: "2026-07-01T09:00:02.417305Z",
+  recorded_at: "2025-07-01T09:00:02.417305Z",
   assistance_listing_number: "10.500",
   fain: null,
   recipient_uei: null,
@@ -67,8 +67,8 @@ const filters = {
   portal: z.string().optional().describe("By name. For a portal's own token any other name finds nothing"),
   from: timestampText.optional().describe("`recorded_at` at or after this instant"),
   to: timestampText.optional().describe("`recorded_at` before this instant"),
-  submission_id: z.string().optional(),
-  idempotency_key: z.string().optional(),
+  submission_id: z.string().optional().describe("The portal's own number"),
+  idempotency_key: z.string().optional().describe("The key that recorded the line, without quotes"),
 }
 
 export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
@@ -80,7 +80,9 @@ export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
         operationId: "getDisbursement",
         tags: ["disbursements"],
         summary: "One ledger line",
-        params: z.object({ id: z.string().meta({ format: "uuid" }) }),
+        params: z.object({
+          id: z.string().meta({ format: "uuid", description: "As in the `Location` of the answer" }),
+        }),
         response: { 200: answer(ledgerLine, "The line.", { example: exampleLine }), ...problemResponses("not-found") },
       },
     },

@@ -55,7 +55,7 @@ export function idempotencyKeyRoutes(
               state: "completed",
               operation: "submission",
               disbursement_id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
-              first_seen_at: "2026-07-01T09:00:02.417305Z",
+              first_seen_at: "2025-07-01T09:00:02.417305Z",
               replays: null,
             },
           }),

@@ -30,7 +30,17 @@ const portalList = z
   })
   .meta({ id: "PortalList" })
 
-const portalId = z.string().meta({ format: "uuid", example: exampleId })
+const examplePortal = {
+  id: exampleId,
+  name: "county-east",
+  role: "portal",
+  key_required: false,
+  created_at: "2025-06-30T14:00:00.112358Z",
+  tokens: [{ id: "0197c3a2-5c40-7a19-b2d3-4e5f60718293", created_at: "2025-06-30T14:00:00.112358Z" }],
+}
+
+const uuid = z.string().meta({ format: "uuid", examples: [exampleId] })
+const portalId = uuid.describe("The portal's id")
 
 export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<Tokens, "clear">): void {
   app.post(
@@ -69,7 +79,10 @@ export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<T
         operationId: "listPortals",
         tags: ["portals"],
         summary: "All portals, by name",
-        response: { 200: answer(portalList, "All of them; there are few."), ...problemResponses() },
+        response: {
+          200: answer(portalList, "All of them; there are few.", { example: { items: [examplePortal] } }),
+          ...problemResponses(),
+        },
       },
     },
     async () => ({ items: await reads.run(listPortals) }),
@@ -111,7 +124,7 @@ export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<T
         tags: ["portals"],
         summary: "Revoke a token",
         description: "For good, and repeatable. Other processes of the service follow within a second.",
-        params: z.object({ id: portalId, token_id: portalId }),
+        params: z.object({ id: portalId, token_id: uuid.describe("The token's id, not the token itself") }),
         response: { 204: noContent("Revoked."), ...problemResponses("not-found") },
       },
     },

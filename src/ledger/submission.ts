@@ -66,7 +66,7 @@ const submissionMembers = {
   }),
   submission_timestamp: timestampText.meta({
     description: "When the submission was made: RFC 3339 with an offset. Two spellings of one instant are the same.",
-    examples: ["2026-07-01T09:00:00Z"],
+    examples: ["2025-07-01T09:00:00Z"],
   }),
   amount_cents: amountCents.meta({
     description: "The amount in minor units of the currency: a JSON integer, never rounded.",
@@ -104,9 +104,9 @@ const submissionMembers = {
     .meta({ description: "The invoice or voucher that this pays.", examples: ["INV-2026-0815"] })
     .optional(),
   period_from: calendarDate
-    .meta({ description: "First day of the period that this pays for.", examples: ["2026-04-01"] })
+    .meta({ description: "First day of the period that this pays for.", examples: ["2025-04-01"] })
     .optional(),
-  period_to: calendarDate.meta({ description: "Last day of that period.", examples: ["2026-06-30"] }).optional(),
+  period_to: calendarDate.meta({ description: "Last day of that period.", examples: ["2025-06-30"] }).optional(),
   details: z
     .record(z.string(), z.unknown())
     .meta({
