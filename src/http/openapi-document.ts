@@ -46,6 +46,7 @@ export function completeDocument(document: Json): Json {
   }
   mergeInputs(document)
   dropUnused(document)
+  sortByTags(document)
   const sent = referencesIn(operationsOf(document).map(([, operation]) => operation.requestBody))
   for (const [name, schema] of Object.entries(schemasOf(document))) if (!sent.has(name)) openObjects(schema)
   return document
@@ -199,6 +200,18 @@ function dropUnused(document: Json): void {
       dropped = true
     }
   }
+}
+
+/** Paths in the order of the tags, components in that of their first use: what most readers come for stands first. */
+function sortByTags(document: Json): void {
+  const tags = (document.tags as { name: string }[]).map(({ name }) => name)
+  const tagOf = (path: Record<string, Json>) => tags.indexOf(String(Object.values(path).flatMap(({ tags }) => tags)[0]))
+  const paths = Object.entries(document.paths as Record<string, Record<string, Json>>)
+  document.paths = Object.fromEntries(paths.sort(([, a], [, b]) => tagOf(a) - tagOf(b)))
+  const schemas = schemasOf(document)
+  const names = referencesIn(operationsOf(document).map(([, { requestBody, responses }]) => [requestBody, responses]))
+  for (const name of names) referencesIn(schemas[name], names)
+  ;(document.components as Json).schemas = Object.fromEntries([...names].map((name) => [name, schemas[name]]))
 }
 
 function schemasOf(document: Json): Record<string, Json> {

@@ -171,15 +171,21 @@ export function registerOpenapi(app: App): void {
   app.register(swaggerUi, {
     routePrefix: "/docs",
     uiConfig: {
+      // Without the bar on top, which would load any other document.
+      layout: "BaseLayout",
       tryItOutEnabled: true,
       persistAuthorization: false,
       displayRequestDuration: true,
-      url: "/openapi.json",
     },
-    // The document alone decides; a validator on the internet would be told about it.
-    theme: { title: "grantgate" },
+    theme: { title: "grantgate", css: [{ filename: "grantgate.css", content: docsStyle }] },
   })
 }
+
+/** Room between the columns of the introduction's table, also on a telephone. */
+const docsStyle = `.swagger-ui .info table { display: block; overflow-x: auto; padding: 0 }
+.swagger-ui .info table :is(th, td) { padding: .5rem 1.25rem .5rem 0 !important; vertical-align: top }
+.swagger-ui .info { margin: 2rem 0 }
+`
 
 const transform = createJsonSchemaTransform({ skipList: [] })
 

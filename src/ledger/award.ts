@@ -58,15 +58,13 @@ export interface AwardAddition {
  * @returns how many awards were added to: fewer than asked means that the facts are outdated
  */
 export async function addToAwards(tx: Tx, additions: readonly AwardAddition[], now: string): Promise<number> {
-  const column = <T>(read: (addition: AwardAddition) => T) => sql.param(additions.map(read))
   const added = await tx
     .insert(awards)
     .select(
-      sql`SELECT a.award_key, a.award_id, a.currency, a.rules_version, a.disbursed_cents, 0, ${sql.param(now)}::text::timestamptz
-          FROM unnest(${column((a) => a.awardKey)}::text[], ${column((a) => a.awardId)}::text[], ${column((a) => a.currency)}::text[],
-            ${column((a) => a.rulesVersion)}::int[], ${column((a) => a.disbursedCents)}::bigint[])
-            AS a(award_key, award_id, currency, rules_version, disbursed_cents)
-          ORDER BY a.award_key`,
+      sql`SELECT a."awardKey", a."awardId", a.currency, a."rulesVersion", a."disbursedCents", 0, ${now}::text::timestamptz
+          FROM json_to_recordset(${JSON.stringify(additions)}::text::json) AS a("awardKey" text, "awardId" text, currency text,
+            "rulesVersion" int, "disbursedCents" bigint)
+          ORDER BY a."awardKey"`,
     )
     .onConflictDoUpdate({
       target: awards.award_key,

@@ -119,24 +119,24 @@ export function disbursementRecorded(line: Line): OutboxEvent {
 
 /** Writes ledger lines: one INSERT; nothing waits, since their claims are this transaction's own. */
 export function writeLines(tx: Tx, lines: readonly Line[]): Promise<unknown> {
-  const column = <T>(read: (line: Line) => T) => sql.param(lines.map(read))
-  const text = (read: (submission: NormalisedSubmission) => string | undefined) =>
-    column((line) => read(line.submission) ?? null)
+  const rows = lines.map(({ submission, ...line }) => ({
+    id: line.id,
+    kind: line.kind,
+    portal_id: line.portalId,
+    key: line.idempotencyKey,
+    recorded_at: line.recordedAt,
+    ...submission,
+    details: undefined,
+  }))
   return tx
     .insert(disbursements)
     .select(
-      sql`SELECT l.id, l.kind, l.portal_id, l.idempotency_key, l.award_key, l.award_id, l.amount_cents, l.currency,
-            l.submission_timestamp::timestamptz, l.submission_id, l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref,
-            l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at::timestamptz
-          FROM unnest(${column((l) => l.id)}::uuid[], ${column((l) => l.kind)}::text[], ${column((l) => l.portalId)}::uuid[],
-            ${column((l) => l.idempotencyKey)}::text[], ${text((s) => s.award_key)}::text[], ${text((s) => s.award_id)}::text[],
-            ${column((l) => l.submission.amount_cents)}::bigint[], ${text((s) => s.currency)}::text[],
-            ${text((s) => s.submission_timestamp)}::text[], ${text((s) => s.submission_id)}::text[],
-            ${text((s) => s.assistance_listing_number)}::text[], ${text((s) => s.fain)}::text[], ${text((s) => s.recipient_uei)}::text[],
-            ${text((s) => s.invoice_ref)}::text[], ${text((s) => s.period_from)}::text[], ${text((s) => s.period_to)}::text[],
-            ${column((l) => l.recordedAt)}::text[])
-            AS l(id, kind, portal_id, idempotency_key, award_key, award_id, amount_cents, currency, submission_timestamp, submission_id,
-              assistance_listing_number, fain, recipient_uei, invoice_ref, period_from, period_to, recorded_at)`,
+      sql`SELECT l.id, l.kind, l.portal_id, l.key, l.award_key, l.award_id, l.amount_cents, l.currency, l.submission_timestamp, l.submission_id,
+            l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref, l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at
+          FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS l(id uuid, kind text, portal_id uuid, key text, award_key text,
+            award_id text, amount_cents bigint, currency text, submission_timestamp timestamptz, submission_id text,
+            assistance_listing_number text, fain text, recipient_uei text, invoice_ref text, period_from text, period_to text,
+            recorded_at timestamptz)`,
     )
     .prepare("write_lines")
     .execute()

@@ -21,17 +21,14 @@ export interface OutboxEvent {
 
 /** Writes events and what waits for each destination: two statements, started in order, to be awaited together. */
 export function writeEvents(tx: Tx, events: readonly OutboxEvent[], now: string): Promise<unknown>[] {
-  const column = <T>(read: (event: OutboxEvent) => T) => sql.param(events.map(read))
-  const ids = column((e) => e.id)
+  const ids = sql.param(events.map((event) => event.id))
   // ORDER BY: seq is drawn in the order of the rows, so an award's events are numbered as decided.
   const written = tx
     .insert(outbox)
     .select(
-      sql`SELECT nextval('outbox_seq_seq'), e.id, e.aggregatetype, e.aggregateid, e.type, e.payload::jsonb, e.event_key,
-            ${sql.param(now)}::text::timestamptz
-          FROM unnest(${ids}::uuid[], ${column((e) => e.aggregatetype)}::text[], ${column((e) => e.aggregateid)}::text[],
-            ${column((e) => e.type)}::text[], ${column((e) => JSON.stringify(e.payload))}::text[], ${column((e) => e.eventKey)}::text[])
-            WITH ORDINALITY AS e(id, aggregatetype, aggregateid, type, payload, event_key, at)
+      sql`SELECT nextval('outbox_seq_seq'), e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e."eventKey", ${now}::text::timestamptz
+          FROM json_to_recordset(${JSON.stringify(events.map((event, at) => ({ at, ...event })))}::text::json) AS e(at int, id uuid,
+            aggregatetype text, aggregateid text, type text, payload jsonb, "eventKey" text)
           ORDER BY e.at`,
     )
     .prepare("write_events")
