@@ -3,7 +3,7 @@
  * the OpenAPI document and the pages under /problems, so none of them can go stale. Codes are public and fixed: never rename one.
  */
 
-export type Outcome = "not_applied" | "applied" | "unknown"
+type Outcome = "not_applied" | "applied" | "unknown"
 export type Retry = "after-fixing" | "same-key" | "new-key" | "never"
 
 export interface ProblemKind {

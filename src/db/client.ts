@@ -70,7 +70,7 @@ export function isUnavailable(error: unknown): boolean {
 }
 
 /** Rejects a read that missed its deadline; counts as unavailable. */
-export class ReadTimeout extends Error {
+class ReadTimeout extends Error {
   override readonly name = "ReadTimeout"
   readonly code = "READ_TIMEOUT"
 }

@@ -3,11 +3,11 @@
  * media type, then size, then JSON, then schema), and the one list of routes. Whatever goes wrong leaves as problem+json.
  */
 import type { Socket } from "node:net"
-import helmet from "@fastify/helmet"
 import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
 import { uuidv7 } from "uuidv7"
 import { limits } from "../limits.js"
+import { roles } from "../portals/portals.js"
 import { Tokens } from "../portals/tokens.js"
 import { Problem } from "../problems.js"
 import { authenticate, isGuarded, registerAuth } from "./auth.js"
@@ -26,6 +26,7 @@ import { problemPages } from "./problem-pages.js"
 import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
 import { refuseConnect, writeUnreadable } from "./raw-problems.js"
 import { registerRequestLog } from "./request-log.js"
+import { securityHeaders } from "./security-headers.js"
 import { submissionRoutes } from "./submissions.js"
 import { validatorCompiler } from "./validation.js"
 
@@ -87,10 +88,9 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
     return503OnClosing: false,
     clientErrorHandler: (error, socket) => writeUnreadable(error, socket, app.publicUrl()),
     frameworkErrors: (error, request, reply) => {
-      const guarded = isGuarded(request.url)
-        ? authenticate(tokens, request, ["portal", "operator", "auditor"])
-        : Promise.resolve()
-      guarded.then(
+      // Before the path is judged, as everywhere under /v1.
+      const permitted = async () => isGuarded(request.url) && (await authenticate(tokens, request, roles))
+      permitted().then(
         () => replyProblem(request, reply, problemOf(error)),
         (refusal) => replyProblem(request, reply, problemOf(refusal)),
       )
@@ -141,49 +141,34 @@ function logFailure(log: FastifyBaseLogger, error: unknown, problem: Problem): v
 
 /** Headers of every answer, and what is refused before anything is looked at. */
 function registerShell(app: App): void {
-  app.register(helmet, {
-    contentSecurityPolicy: {
-      useDefaults: false,
-      directives: {
-        defaultSrc: ["'self'"],
-        baseUri: ["'none'"],
-        formAction: ["'self'"],
-        frameAncestors: ["'none'"],
-        imgSrc: ["'self'", "data:"],
-        objectSrc: ["'none'"],
-        scriptSrc: ["'self'"],
-        // Swagger UI and the problem pages style inline.
-        styleSrc: ["'self'", "'unsafe-inline'"],
-      },
-    },
-    // Whether sibling hosts use https is not this service's to say.
-    strictTransportSecurity: { maxAge: 31_536_000, includeSubDomains: false },
-  })
-
-  app.addHook("onRequest", async (request, reply) => {
-    reply.header("request-id", request.id)
+  // Hooks on every request's way are plain functions: a promise each would cost more than what they do.
+  app.addHook("onRequest", (request, reply, done) => {
+    reply.headers(securityHeaders).header("request-id", request.id)
     if (isGuarded(request.url)) reply.header("cache-control", "no-store")
     if (app.stopping) {
       reply.header("connection", "close")
-      if (request.routeOptions.url !== "/livez" && request.routeOptions.url !== "/readyz") {
-        throw new Problem("unavailable", "The service is stopping. Nothing was recorded.")
+      const { url } = request.routeOptions
+      if (url !== "/livez" && url !== "/readyz") {
+        done(new Problem("unavailable", "The service is stopping. Nothing was recorded."))
+        return
       }
     }
-    requireOneHost(request.raw.httpVersion, request.raw.rawHeaders)
+    done(requireOneHost(request.raw.httpVersion, request.raw.rawHeaders))
   })
-  app.addHook("onSend", async (_request, reply) => {
+  app.addHook("onSend", (_request, reply, payload, done) => {
     if (app.stopping) reply.header("connection", "close")
+    done(null, payload)
   })
 }
 
 /** RFC 9112 section 3.2: an HTTP/1.1 request has exactly one Host header. */
-function requireOneHost(httpVersion: string, rawHeaders: readonly string[]): void {
+function requireOneHost(httpVersion: string, rawHeaders: readonly string[]): Problem | undefined {
   let hosts = 0
   for (let i = 0; i < rawHeaders.length; i += 2)
     if (rawHeaders[i]?.length === 4 && rawHeaders[i]?.toLowerCase() === "host") hosts += 1
-  if (hosts === 1 || (hosts === 0 && httpVersion === "1.0")) return
+  if (hosts === 1 || (hosts === 0 && httpVersion === "1.0")) return undefined
   const detail = "must be sent exactly once"
-  throw new Problem("invalid-request", "The request does not have exactly one Host header.", {
+  return new Problem("invalid-request", "The request does not have exactly one Host header.", {
     errors: [{ pointer: "/Host", code: "host_header", detail }],
   })
 }

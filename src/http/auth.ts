@@ -21,26 +21,48 @@ export function registerAuth(app: App, tokens: Pick<Tokens, "find">): void {
     }
   })
 
-  app.addHook("onRequest", async (request) => {
+  app.addHook("onRequest", (request, _reply, done) => {
     const allowed = request.routeOptions.config.roles ?? (request.is404 && isGuarded(request.url) ? roles : null)
-    if (allowed) request.caller = await authenticate(tokens, request, allowed)
+    if (!allowed) {
+      done()
+      return
+    }
+    // A token seen a moment ago is known at once; only others take a promise.
+    try {
+      const caller = authenticate(tokens, request, allowed)
+      if (caller instanceof Promise) {
+        caller.then((found) => {
+          request.caller = found
+          done()
+        }, done)
+      } else {
+        request.caller = caller
+        done()
+      }
+    } catch (error) {
+      done(error as Error)
+    }
   })
 }
 
 /**
- * Who makes the request.
- * @throws Problem unauthenticated or forbidden; what the database throws when it cannot be asked
+ * Who makes the request, now or when the database has said so.
+ * @throws Problem unauthenticated or forbidden; rejects with those, too, or with what the database throws when it cannot be asked
  */
-export async function authenticate(
+export function authenticate(
   tokens: Pick<Tokens, "find">,
   request: FastifyRequest,
   allowed: readonly Role[],
-): Promise<Caller> {
+): Caller | Promise<Caller> {
   const header = request.headers.authorization
   if (header === undefined) throw new Problem("unauthenticated", "The request has no Authorization header.")
   const token = bearer.exec(header)?.[1]
   if (token === undefined) throw new Problem("unauthenticated", "The Authorization header is not `Bearer <token>`.")
-  const caller = await tokens.find(token)
+  const found = tokens.find(token)
+  return found instanceof Promise ? found.then((caller) => permit(caller, allowed)) : permit(found, allowed)
+}
+
+function permit(caller: Caller | null, allowed: readonly Role[]): Caller {
   if (!caller) throw new Problem("unauthenticated", "The token is not known, or has been revoked.")
   if (!allowed.includes(caller.role)) {
     throw new Problem(

@@ -1,6 +1,7 @@
 /**
  * Bodies: strict JSON and nothing else, looked at in the order 415, 413, 400. The text as received is kept for the evidence.
  */
+import type { IncomingHttpHeaders } from "node:http"
 import { readJson } from "../ledger/strict-json.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
@@ -21,29 +22,41 @@ export function registerBodies(app: App): void {
   app.addContentTypeParser(
     "application/json",
     { parseAs: "buffer", bodyLimit: limits.bodyBytesMax },
-    async (request: { bodyBytes: Buffer }, bytes: Buffer) => {
+    (request: { bodyBytes: Buffer }, bytes: Buffer, done) => {
       request.bodyBytes = bytes
+      done(null, undefined)
     },
   )
   // Not in the parser: what a parser throws closes the connection, as if the body had not been read.
-  app.addHook("preValidation", async (request) => {
-    if (request.bodyBytes.length > 0) request.body = readJson(request.bodyBytes)
-    // Where none is needed none is missed: clients send the Content-Type on a DELETE or a bodyless POST, too.
-    else if (request.routeOptions.schema?.body !== undefined) throw new Problem("malformed-json", "The body is empty.")
+  app.addHook("preValidation", (request, _reply, done) => {
+    try {
+      if (request.bodyBytes.length > 0) request.body = readJson(request.bodyBytes)
+      // Where none is needed none is missed: clients send the Content-Type on a DELETE or a bodyless POST, too.
+      else if (request.routeOptions.schema?.body !== undefined)
+        throw new Problem("malformed-json", "The body is empty.")
+      done()
+    } catch (error) {
+      done(error as Error)
+    }
   })
 
-  app.addHook("preParsing", async (request) => {
+  app.addHook("preParsing", (request, _reply, payload, done) => {
     request.bodyBytes = nothing
-    const { headers } = request
-    if (headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0) return
-    const encoding = headers["content-encoding"]
-    if (encoding !== undefined && encoding.trim().toLowerCase() !== "identity") {
-      throw new Problem("media-type-unsupported", "A body with a content encoding is not read here.")
-    }
-    // JSON is UTF-8 (RFC 8259 section 8.1); another charset would be read as something it is not.
-    const charset = /;\s*charset\s*=\s*"?([^\s";]+)/i.exec(headers["content-type"] ?? "")?.[1]
-    if (charset !== undefined && !/^utf-?8$/i.test(charset)) {
-      throw new Problem("media-type-unsupported", "The body's charset is not UTF-8.")
-    }
+    done(refuseBody(request.headers), payload)
   })
+}
+
+/** Why a body is not read, by its headers. */
+function refuseBody(headers: IncomingHttpHeaders): Problem | null {
+  if (headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0) return null
+  const encoding = headers["content-encoding"]
+  if (encoding !== undefined && encoding.trim().toLowerCase() !== "identity") {
+    return new Problem("media-type-unsupported", "A body with a content encoding is not read here.")
+  }
+  // JSON is UTF-8 (RFC 8259 section 8.1); another charset would be read as something it is not.
+  const charset = /;\s*charset\s*=\s*"?([^\s";]+)/i.exec(headers["content-type"] ?? "")?.[1]
+  if (charset !== undefined && !/^utf-?8$/i.test(charset)) {
+    return new Problem("media-type-unsupported", "The body's charset is not UTF-8.")
+  }
+  return null
 }

@@ -101,6 +101,8 @@ export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyR
   }
 }
 
+const asItIs = (body: string): string => body
+
 function countedAs(settled: Settled): SubmissionOutcome {
   if (settled.kind === "recorded" || settled.kind === "replayed") return settled.kind
   if (settled.kind === "voided") return "refused"
@@ -136,6 +138,6 @@ export function sendSettled(
     reply.code(answer.status)
   }
   if (answer.location !== null) reply.header("location", answer.location)
-  // A Buffer: to text Fastify would add a charset, and the first answer's Content-Type is part of what is replayed.
-  return reply.header("content-type", answer.contentType).send(Buffer.from(answer.body))
+  // Serialized already. Without this Fastify would add a charset, and the first answer's Content-Type is part of what is replayed.
+  return reply.header("content-type", answer.contentType).serializer(asItIs).send(answer.body)
 }

@@ -25,8 +25,8 @@ export function registerMethodCheck(app: App): (scope: App) => void {
   for (const method of METHODS)
     if (method !== "CONNECT" && !app.supportedMethods.includes(method)) app.addHttpMethod(method)
 
-  app.addHook("onRequest", async (request) => {
-    if (request.is404) throw new Problem("not-found", "There is no such path.")
+  app.addHook("onRequest", (request, _reply, done) => {
+    done(request.is404 ? new Problem("not-found", "There is no such path.") : undefined)
   })
 
   return (scope) => {

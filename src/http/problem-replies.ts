@@ -5,7 +5,7 @@
 import { STATUS_CODES } from "node:http"
 import type { Socket } from "node:net"
 import type { FastifyReply, FastifyRequest } from "fastify"
-import { errorCode, isUnavailable } from "../db/client.js"
+import { isUnavailable } from "../db/client.js"
 import { limits } from "../limits.js"
 import { Problem, type ProblemCode, type Retry } from "../problems.js"
 

@@ -36,20 +36,12 @@ export function describeError(error: unknown): Record<string, unknown> {
 
 export function registerRequestLog(app: App, metrics: Metrics): void {
   app.decorateRequest("audit", null)
-  const written = new WeakSet<FastifyRequest>()
-
-  app.addHook("onResponse", async (request, reply) => {
-    written.add(request)
-    writeLine(request, reply, metrics, false)
-  })
-
-  // An answer that nobody waits for any more never finishes; `close` comes either way.
-  app.addHook("onSend", async (request, reply) => {
-    const onClose = () => {
-      if (!written.has(request)) writeLine(request, reply, metrics, true)
-    }
-    if (request.raw.socket.destroyed) onClose()
-    else reply.raw.once("close", onClose)
+  // `close` comes after an answer that was sent, and also where nobody waits for it any more.
+  app.addHook("onSend", (request, reply, payload, done) => {
+    const end = () => writeLine(request, reply, metrics, !reply.raw.writableFinished)
+    if (request.raw.socket.destroyed) end()
+    else reply.raw.once("close", end)
+    done(null, payload)
   })
 }
 

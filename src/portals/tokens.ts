@@ -24,10 +24,10 @@ export class Tokens {
   }
 
   /**
-   * Who the token belongs to; null when to nobody.
-   * @throws what the database throws when it cannot be asked
+   * Who the token belongs to; null when to nobody. At once where that is known.
+   * @throws (by rejecting) what the database throws when it cannot be asked
    */
-  async find(token: string): Promise<Caller | null> {
+  find(token: string): Caller | null | Promise<Caller | null> {
     const sha256 = hashToken(token)
     if (this.#bootstrapSha256 && timingSafeEqual(sha256, this.#bootstrapSha256)) {
       return { portalId: bootstrapPortal.id, portal: bootstrapPortal.name, role: "operator", keyRequired: false }
@@ -36,8 +36,7 @@ export class Tokens {
     const name = sha256.toString("base64")
     const known = this.#known.get(name)
     if (known && known.untilMs > performance.now()) return known.caller
-    const asked = this.#asking.get(name) ?? this.#ask(name, sha256)
-    return asked
+    return this.#asking.get(name) ?? this.#ask(name, sha256)
   }
 
   /** Forgets all: a token was revoked. */
