@@ -1,5 +1,4 @@
 /** What a run may be told, and its defaults. The only reader of the command line and the environment in this folder. */
-import { availableParallelism } from "node:os"
 import { parseArgs } from "node:util"
 
 export interface Settings {
@@ -40,5 +39,3 @@ function number(name: string, text: string | undefined, fallback: number): numbe
   if (!(value > 0 && value < 10_000)) throw new Error(`${name} must be a number above 0`)
   return value
 }
-
-export const cores = availableParallelism()

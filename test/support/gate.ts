@@ -19,7 +19,7 @@ import { Problem } from "../../src/problems.js"
 
 export const portalId = "00000000-0000-7000-8000-000000000001"
 
-export interface Hold {
+interface Hold {
   /** Resolves when a group has come to the stage. */
   readonly reached: Promise<void>
   release(): void

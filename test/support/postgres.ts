@@ -117,7 +117,7 @@ export async function removeState(state: TestPostgres): Promise<void> {
 }
 
 /** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   return await new Promise((resolve, reject) => {
     const server = createServer()
     server.once("error", reject)

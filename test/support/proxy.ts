@@ -5,7 +5,7 @@
 import { connect, createServer, type Socket } from "node:net"
 import type { Test } from "tap"
 
-export type Fault = "cut-before-commit" | "cut-after-commit" | "swallow"
+type Fault = "cut-before-commit" | "cut-after-commit" | "swallow"
 
 export interface Proxy {
   /** The database's URL, through the proxy. */

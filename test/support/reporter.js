@@ -59,7 +59,7 @@ export default class Reporter extends Transform {
       latest = this.#watch(child, [...titles, child.name])
     })
     parser.on("comment", (text) => {
-      if (text.startsWith("# kept the database")) file.reports.push(`      ${text.slice(2).trim()}`)
+      if (text.startsWith("# kept the ")) file.reports.push(`      ${text.slice(2).trim()}`)
     })
     parser.on("assert", (result) => {
       const where = [...titles, result.name]

@@ -10,7 +10,7 @@ import type { Role } from "../../src/portals/portals.js"
 import { type Running, serve } from "../../src/serve.js"
 import { createDatabase } from "./database.js"
 
-export const bootstrapToken = "bootstrap-token-of-the-tests-0123456789"
+const bootstrapToken = "bootstrap-token-of-the-tests-0123456789"
 
 export interface Answer {
   readonly status: number
