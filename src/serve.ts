@@ -4,7 +4,6 @@
  */
 import type { Socket } from "node:net"
 import type { Logger } from "pino"
-import { uuidv7 } from "uuidv7"
 import type { Config } from "./config.js"
 import { Reads } from "./db/client.js"
 import { startEmbedded } from "./db/embedded.js"
@@ -14,6 +13,7 @@ import { Gate } from "./gate/gate.js"
 import { buildApp } from "./http/app.js"
 import type { App } from "./http/deps.js"
 import { Metrics } from "./http/metrics.js"
+import { newId } from "./ids.js"
 import { createLedger } from "./ledger/book.js"
 import { limits } from "./limits.js"
 import { createPortal, findPortalByName } from "./portals/portals.js"
@@ -106,7 +106,7 @@ function makeGate(config: Config, url: string, reads: Reads, metrics: Metrics, l
     recordConflict: ({ ask, originalOperation, originalFingerprint, resourceId, differs }) =>
       reads.run((db) =>
         recordConflict(db, {
-          id: uuidv7(),
+          id: newId(),
           portal_id: ask.portalId,
           idempotency_key: ask.key,
           operation: ask.operation,

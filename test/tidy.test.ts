@@ -6,13 +6,14 @@ import t from "tap"
 
 const src = fileURLToPath(new URL("../src", import.meta.url))
 
-/** Folder or file → what it may import beside itself; every entry may import config's types, limits and problems. */
+/** Folder or file → what it may import beside itself; every entry may import config's types, limits, problems and ids. */
 const mayImport: Record<string, readonly string[]> = {
   "cli.ts": ["serve.ts", "db", "http", "portals", "config.ts"],
   "serve.ts": ["db", "evidence", "gate", "http", "ledger", "outbox", "portals", "config.ts"],
   "config.ts": [],
   "limits.ts": [],
   "problems.ts": [],
+  "ids.ts": [],
   http: ["gate", "ledger", "outbox", "evidence", "db", "portals"],
   gate: ["db"],
   ledger: ["gate", "db", "outbox"],
@@ -21,7 +22,7 @@ const mayImport: Record<string, readonly string[]> = {
   portals: ["db"],
   db: [],
 }
-const forAll = ["config.ts", "limits.ts", "problems.ts"]
+const forAll = ["config.ts", "limits.ts", "problems.ts", "ids.ts"]
 /** A package that only these may import. */
 const onlyIn: Record<string, RegExp> = {
   fastify: /^http\//,

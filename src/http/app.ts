@@ -5,7 +5,7 @@
 import type { Socket } from "node:net"
 import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
-import { uuidv7 } from "uuidv7"
+import { newId } from "../ids.js"
 import { limits } from "../limits.js"
 import { roles } from "../portals/portals.js"
 import { Tokens } from "../portals/tokens.js"
@@ -29,6 +29,10 @@ import { registerRequestLog } from "./request-log.js"
 import { securityHeaders } from "./security-headers.js"
 import { submissionRoutes } from "./submissions.js"
 import { validatorCompiler } from "./validation.js"
+
+/** With a count, a request's id that no other process has. */
+const bootId = newId().replaceAll("-", "").slice(-12)
+let requests = 0
 
 /** Builds the app; `ready()` or `listen()` starts it. */
 export function buildApp(deps: AppDeps): App {
@@ -68,7 +72,7 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
     ...(logger ? { loggerInstance: logger } : { logger: false }),
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "request_id" }),
     // Never a client's: an id that others choose could be anyone's, or a line of the log.
-    genReqId: () => uuidv7(),
+    genReqId: () => `${bootId}-${(++requests).toString(36)}`,
     requestIdHeader: false,
     trustProxy: false,
     bodyLimit: limits.bodyBytesMax,

@@ -1,12 +1,13 @@
 /**
  * What became of a key, and making it final that it will never be used. A key is named in the path, percent-encoded, whatever legal characters it has.
  */
-import { uuidv7 } from "uuidv7"
+
 import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { checkKey } from "../gate/key.js"
 import { readKeyState } from "../gate/key-state.js"
 import type { Ask } from "../gate/operation.js"
+import { newId } from "../ids.js"
 import { type Caller, findPortalByName, roles } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App, AppDeps } from "./deps.js"
@@ -134,7 +135,7 @@ function voidAsk(portalId: string, key: string, requestId: string): Ask {
     fingerprint: "",
     submissionId: null,
     awardKey: null,
-    resourceId: uuidv7(),
+    resourceId: newId(),
     requestText: "",
     differs: () => [],
   }

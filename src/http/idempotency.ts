@@ -4,10 +4,10 @@
  * overwrite the original with one.
  */
 import type { FastifyReply, FastifyRequest } from "fastify"
-import { uuidv7 } from "uuidv7"
 import { canonicalRequest, fingerprint } from "../gate/fingerprint.js"
 import { type KeyStrategy, parseKeyHeader, quoteKey } from "../gate/key.js"
 import type { Ask, Claimed, Settled } from "../gate/operation.js"
+import { newId } from "../ids.js"
 import type { Rows } from "../ledger/book.js"
 import type { Facts } from "../ledger/disbursement.js"
 import { Problem } from "../problems.js"
@@ -81,7 +81,7 @@ export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyR
       fingerprint: fingerprint(canonical),
       submissionId: prepared.submissionId,
       awardKey: prepared.awardKey,
-      resourceId: uuidv7(),
+      resourceId: newId(),
       requestText: request.bodyBytes.toString("utf8"),
       requestId: request.id,
       differs: prepared.differs,

@@ -3,7 +3,7 @@
  * socket and nothing else, so the answer is written by hand; then the connection is closed, because nothing on it can be trusted any more.
  */
 import type { Socket } from "node:net"
-import { uuidv7 } from "uuidv7"
+import { newId } from "../ids.js"
 import { type ProtocolStatus, writeRawProblem } from "./problem-replies.js"
 
 /** Answers 400, 408 or 431, unless an answer has begun already. */
@@ -15,12 +15,12 @@ export function writeUnreadable(error: NodeJS.ErrnoException, socket: Socket, pu
   const { status, detail } = reasonOf(error.code)
   // What the client still sends is thrown away; it may read the answer before the connection ends.
   socket.once("finish", () => socket.destroySoon())
-  writeRawProblem(socket, status, detail, publicUrl, uuidv7())
+  writeRawProblem(socket, status, detail, publicUrl, newId())
 }
 
 /** A tunnel is not something this server makes. */
 export function refuseConnect(socket: Socket, publicUrl: string): void {
-  writeRawProblem(socket, 400, "CONNECT is not served here.", publicUrl, uuidv7())
+  writeRawProblem(socket, 400, "CONNECT is not served here.", publicUrl, newId())
 }
 
 function reasonOf(code: string | undefined): { status: ProtocolStatus; detail: string } {

@@ -3,10 +3,10 @@
  * facts alone; the clock and the lists that change come in through them, so an old recorded request is replayed before any of this is asked.
  */
 import { sql } from "drizzle-orm"
-import { uuidv7 } from "uuidv7"
 import type { Tx } from "../db/client.js"
 import { disbursements } from "../db/schema.js"
 import type { Answer } from "../gate/operation.js"
+import { newId } from "../ids.js"
 import { limits } from "../limits.js"
 import type { OutboxEvent } from "../outbox/outbox.js"
 import { Problem } from "../problems.js"
@@ -101,7 +101,7 @@ export function disbursementRecorded(line: Line): OutboxEvent {
   const { submission } = line
   const { award_key, details: _kept_with_the_request, ...members } = submission
   return {
-    id: uuidv7(),
+    id: newId(),
     aggregatetype: "award",
     aggregateid: award_key,
     type: "disbursement.recorded",

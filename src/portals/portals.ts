@@ -2,13 +2,13 @@
  * Portals and their tokens: all SQL on both tables. A token is 256 random bits, shown once and kept only as its sha256; it is found by that hash
  * and compared in constant time. Revoked tokens stay in the table, as evidence of who could do what when. Nothing here logs a token.
  */
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
+import { hash, randomBytes, timingSafeEqual } from "node:crypto"
 import { and, asc, eq, isNull, sql } from "drizzle-orm"
-import { uuidv7 } from "uuidv7"
 import { z } from "zod"
 import type { Db } from "../db/client.js"
 import { bootstrapPortal, utc } from "../db/reading.js"
 import { portals, portalTokens } from "../db/schema.js"
+import { newId } from "../ids.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
 
@@ -68,7 +68,7 @@ export interface PortalRow {
  */
 export async function createPortal(db: Db, request: z.output<typeof portalRequest>): Promise<NewPortal> {
   if (request.name.toLowerCase() === bootstrapPortal.name) throw nameFault("reserved", "the name is reserved")
-  const portal = { id: uuidv7(), name: request.name, role: request.role, key_required: request.key_required ?? false }
+  const portal = { id: newId(), name: request.name, role: request.role, key_required: request.key_required ?? false }
   const { token, row } = newToken(portal.id)
   await db.transaction(async (tx) => {
     const made = await tx
@@ -157,7 +157,7 @@ export async function findByToken(db: Db, tokenSha256: Buffer): Promise<Caller |
 }
 
 export function hashToken(token: string): Buffer {
-  return createHash("sha256").update(token).digest()
+  return hash("sha256", token, "buffer")
 }
 
 /** True for text that `newToken` could have made: anything else is refused without asking the database. */
@@ -167,7 +167,7 @@ export function looksLikeToken(text: string): boolean {
 
 function newToken(portalId: string) {
   const token = `gg_${randomBytes(limits.tokenBytes).toString("base64url")}`
-  return { token, row: { id: uuidv7(), portal_id: portalId, token_sha256: hashToken(token) } }
+  return { token, row: { id: newId(), portal_id: portalId, token_sha256: hashToken(token) } }
 }
 
 function nameFault(code: string, detail: string): Problem {
