@@ -15,9 +15,8 @@ const showMs = 30_000
 const telephone = { width: 390, height: 844 }
 const desktop = { width: 1280, height: 900 }
 
-const program = [process.env.CHROMIUM_PATH, "/usr/bin/chromium", "/usr/bin/chromium-browser"].find(
-  (path) => path !== undefined && existsSync(path),
-)
+const named = process.env.CHROMIUM_PATH
+const program = (named ? [named] : ["/usr/bin/chromium", "/usr/bin/chromium-browser"]).find((path) => existsSync(path))
 // A run that must be complete does not pass over what it could not look at.
 const skip =
   program === undefined && process.env.GRANTGATE_TEST_COMPLETE !== "1"
@@ -85,7 +84,9 @@ t.test(
   "the docs record a submission and replay it, from nothing but a token and clicks, offline",
   { skip },
   async (t) => {
-    const [service, browser, photograph] = await Promise.all([startService(t), launch(t), makeCamera(t)])
+    const browser = await launch(t)
+    const service = await startService(t)
+    const photograph = await makeCamera(t)
     const { token } = await service.portal("east")
     const { page, faults } = await openPage(browser, service.url)
     await page.goto(`${service.url}/docs`)
@@ -145,7 +146,9 @@ function bodyOf(shown: string): string {
 }
 
 t.test("the problem pages fit any screen, and follow its light or dark", { skip }, async (t) => {
-  const [service, browser, photograph] = await Promise.all([startService(t), launch(t), makeCamera(t)])
+  const browser = await launch(t)
+  const service = await startService(t)
+  const photograph = await makeCamera(t)
   const grounds = new Set<unknown>()
   for (const colorScheme of ["light", "dark"] as const) {
     for (const [width, viewport] of Object.entries({ desktop, telephone })) {

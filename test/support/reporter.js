@@ -66,13 +66,13 @@ export default class Reporter extends Transform {
       if (result.closingTestPoint && !result.ok) failedTests.add(result.name)
       if (!result.closingTestPoint) {
         // An assertion, or a test that was skipped before it began.
-        if (result.skip || result.todo) file.skipped++
+        if (result.skip || result.todo) this.#skip(file, where, result)
         else if (!result.ok && !failedTests.has(result.name)) {
           failedHere++
           this.#report(file, where, result.diag ?? {})
         }
       } else if (latest?.isLeaf()) {
-        if (result.skip || result.todo) file.skipped++
+        if (result.skip || result.todo) this.#skip(file, where, result)
         else if (!result.ok) file.failed++
         else if (latest.asserts() === 0) {
           file.failed++
@@ -83,7 +83,7 @@ export default class Reporter extends Transform {
     // Assertions beside tests are no tests, but none of them fails unseen.
     parser.on("complete", (results) => {
       if (inner > 0) file.failed += failedHere
-      else if (titles.length === 0 && results.count > 0) file[results.ok ? "passed" : "failed"]++
+      else if (titles.length === 0 && results.count > file.skipped) file[results.ok ? "passed" : "failed"]++
     })
     return { isLeaf: () => inner === 0, asserts: () => parser.count }
   }
@@ -115,6 +115,13 @@ export default class Reporter extends Transform {
   #fail(title, diag) {
     this.#counts.failed++
     this.push(`FAIL ${title}\n${describe(diag)}\n`)
+  }
+
+  #skip(file, titles, { skip, todo }) {
+    file.skipped++
+    file.reports.push(
+      `  - ${titles.join(" › ")}: skipped, ${[skip, todo].find((why) => typeof why === "string") ?? "without a reason"}`,
+    )
   }
 
   #report(file, titles, diag) {
