@@ -116,7 +116,7 @@ export class Gate<Facts, Rows> {
     this.#members += 1
     this.#bytes += member.bytes
     // A hint, never an answer: what was recorded lately is looked up at once, instead of being claimed in vain.
-    if (this.#recent.has(keyLock(ask)) || this.#heldAwards.has(ask.awardKey)) this.#lookUp(member)
+    if (this.#recent.has(member.keyIdentity) || this.#heldAwards.has(ask.awardKey)) this.#lookUp(member)
     else this.#board(member)
     return member.outcome
   }
@@ -133,7 +133,7 @@ export class Gate<Facts, Rows> {
       flight.waiters.push(member)
       member.wait(limits.heldMs, () => {
         flight.waiters.splice(flight.waiters.indexOf(member), 1)
-        this.#settle(member, heldRefusal(identity === keyLock(member.ask) ? "key" : "submission_id"))
+        this.#settle(member, heldRefusal(identity === member.keyIdentity ? "key" : "submission_id"))
       })
       return
     }
@@ -244,8 +244,7 @@ export class Gate<Facts, Rows> {
     this.#members -= 1
     this.#bytes -= member.bytes
     member.endWait()
-    const key = keyLock(member.ask)
-    if (member.tookEffect) this.#recent.add(key)
+    if (member.tookEffect) this.#recent.add(member.keyIdentity)
     if (member.flying) {
       for (const identity of member.identities) {
         const flight = this.#flying.get(identity)

@@ -15,6 +15,7 @@ export class Member<Facts, Rows> implements Claimant {
   readonly arrival = ++arrivals
   readonly arrivedMs = performance.now()
   readonly bytes: number
+  readonly keyIdentity: string
   /** What no two requests may have under way at once: its key, and its submission_id. */
   readonly identities: readonly string[]
   /** Resolves to the claim, or to the end when it ends before its handler runs. */
@@ -45,7 +46,8 @@ export class Member<Facts, Rows> implements Claimant {
     readonly voiding: boolean,
   ) {
     this.bytes = ask.requestText.length
-    this.identities = ask.submissionId === null ? [keyLock(ask)] : [keyLock(ask), submissionIdLock(ask)]
+    this.keyIdentity = keyLock(ask)
+    this.identities = ask.submissionId === null ? [this.keyIdentity] : [this.keyIdentity, submissionIdLock(ask)]
     this.outcome = new Promise((resolve) => {
       this.#resolveOutcome = resolve
     })
