@@ -15,7 +15,7 @@ const lifeMs = 1_500
 /** From the last kill until every client has heard of every key. */
 const finishMs = 30_000
 
-export interface Kept {
+interface Kept {
   readonly key: string
   readonly award: string
   readonly amount: number
