@@ -23,7 +23,7 @@ export function readSettings(args: readonly string[], env: NodeJS.ProcessEnv): S
   const { short } = values
   return {
     seconds: number("BENCH_SECONDS", env.BENCH_SECONDS, short ? 2 : 8),
-    warmUpSeconds: number("BENCH_WARM_UP_SECONDS", env.BENCH_WARM_UP_SECONDS, short ? 1 : 2),
+    warmUpSeconds: number("BENCH_WARM_UP_SECONDS", env.BENCH_WARM_UP_SECONDS, short ? 1 : 3),
     rounds: number("BENCH_ROUNDS", env.BENCH_ROUNDS, short ? 1 : 3),
     only: values.only?.split(",").map((letter) => letter.trim()) ?? null,
     short,
