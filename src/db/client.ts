@@ -27,6 +27,7 @@ export interface ConnectOptions {
 
 /** Makes a client; connects when first used. */
 export function connect(url: string, options: ConnectOptions): Connection {
+  let closed = 0
   const client = postgres(url, {
     max: options.max,
     prepare: options.preparedStatements,
@@ -36,13 +37,48 @@ export function connect(url: string, options: ConnectOptions): Connection {
     max_lifetime: null,
     // A NOTICE is no news of ours, and may hold values.
     onnotice: () => {},
-    ...(options.onClose ? { onclose: options.onClose } : {}),
+    onclose: () => {
+      closed += 1
+      options.onClose?.()
+    },
     connection: { application_name: "grantgate" },
   })
+  guardTransactions(client, () => closed)
   return {
     db: drizzle(client, { schema }),
     discard: () => client.end({ timeout: 0 }).catch(() => {}),
   }
+}
+
+/**
+ * Keeps transactions off connections that are gone. The driver writes even then, to no socket, in a turn of its own in which nobody can catch it,
+ * and the process ends (https://github.com/porsager/postgres/issues/1208); its own ROLLBACK after a callback that rejects is such a write. So
+ * statements are refused here once a connection was lost, and a callback that rejects after that never settles: the transaction itself has
+ * rejected when its connection closed.
+ */
+function guardTransactions(client: postgres.Sql, closed: () => number): void {
+  const begin = client.begin.bind(client) as (work: (tx: postgres.TransactionSql) => unknown) => Promise<unknown>
+  const guarded = (work: (tx: postgres.TransactionSql) => Promise<unknown>) => {
+    const before = closed()
+    return begin((tx) => {
+      const send = tx.unsafe.bind(tx)
+      tx.unsafe = ((...statement: Parameters<typeof send>) => {
+        if (closed() !== before) throw new ConnectionLost()
+        return send(...statement)
+      }) as typeof tx.unsafe
+      return work(tx).catch((error: unknown) => {
+        if (closed() === before) throw error
+        return new Promise(() => {})
+      })
+    })
+  }
+  client.begin = guarded as typeof client.begin
+}
+
+/** A statement for a connection that is gone; counts as unavailable. */
+class ConnectionLost extends Error {
+  override readonly name = "ConnectionLost"
+  readonly code = "CONNECTION_CLOSED"
 }
 
 /** SQLSTATE or the driver's own code (`CONNECTION_CLOSED`, `ECONNREFUSED` …), looked for through drizzle's wrapping; null when there is none. */

@@ -1,0 +1,66 @@
+/** Connections that are lost: whoever used them hears of it, and the process goes on. */
+import { once } from "node:events"
+import { connect as connectSocket, createServer, type Socket } from "node:net"
+import { sql } from "drizzle-orm"
+import t, { type Test } from "tap"
+import { connect, isUnavailable } from "../../src/db/client.js"
+import { createDatabase } from "../support/database.js"
+
+/** A way to the database whose connections can be cut, politely or with a reset. */
+async function startRelay(t: Test, databaseUrl: string): Promise<{ url: string; cut(how: "end" | "reset"): void }> {
+  const target = new URL(databaseUrl)
+  const pairs = new Set<[Socket, Socket]>()
+  const relay = createServer((client) => {
+    const upstream = connectSocket(Number(target.port), target.hostname)
+    const pair: [Socket, Socket] = [client, upstream]
+    pairs.add(pair)
+    for (const socket of pair) socket.on("error", () => {})
+    client.pipe(upstream)
+    upstream.pipe(client)
+  }).listen(0, "127.0.0.1")
+  await once(relay, "listening")
+  const cut = (how: "end" | "reset") => {
+    for (const [client, upstream] of pairs) {
+      if (how === "reset") client.resetAndDestroy()
+      else client.end()
+      upstream.destroy()
+    }
+    pairs.clear()
+  }
+  t.teardown(() => {
+    cut("end")
+    relay.close()
+  })
+  const { port } = relay.address() as { port: number }
+  return { url: `postgres://${target.username}:${target.password}@127.0.0.1:${port}${target.pathname}`, cut }
+}
+
+for (const how of ["end", "reset"] as const) {
+  t.test(`a transaction whose connection is lost (${how}) rejects, and nothing more is sent on it`, async (t) => {
+    const relay = await startRelay(t, (await createDatabase(t)).url)
+    for (const afterwards of ["rejects", "sends more", "rejects later"] as const) {
+      let closed = () => {}
+      const lost = new Promise<void>((resolve) => {
+        closed = resolve
+      })
+      const { db, discard } = connect(relay.url, { max: 1, preparedStatements: true, onClose: () => closed() })
+      const running = db.transaction(async (tx) => {
+        await tx.execute(sql`SELECT 1`)
+        const statement = tx.execute(sql`SELECT pg_sleep(10)`)
+        setImmediate(() => relay.cut(how))
+        if (afterwards === "rejects") return statement
+        await Promise.allSettled([statement, lost])
+        if (afterwards === "sends more") return tx.execute(sql`SELECT 2`)
+        throw new Error("as a handler that finds out")
+      })
+      await t.rejects(running, afterwards)
+      t.ok(isUnavailable(await running.catch((error: unknown) => error)), "as unavailable")
+      // The turns in which a statement for a lost connection would be written.
+      for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve))
+      await discard()
+      const next = connect(relay.url, { max: 1, preparedStatements: true })
+      t.equal((await next.db.execute(sql`SELECT 3 AS n`))[0]?.n, 3, "the next connection serves")
+      await next.discard()
+    }
+  })
+}
