@@ -49,6 +49,8 @@ export const limits = Object.freeze({
   /** A held member tries again after this long at first, twice as long each time, up to the second figure. */
   heldRetryMsMin: 20,
   heldRetryMsMax: 200,
+  /** How long an award found held is remembered when nobody waits for it: its next request locks it first. */
+  heldMemoryMs: 10_000,
   /** One read (a page, a look-up, a token) with its connection. */
   readMs: 2_000,
   /** A handler's time to say what to write, between claim and write; it awaits nothing. */

@@ -25,6 +25,19 @@ export interface ConnectOptions {
   readonly onClose?: () => void
 }
 
+/** The arrays that may be parameters, by the numbers of their types (pg_type.dat); results hold none. */
+const arrayTypes = Object.fromEntries(
+  Object.entries({ text_array: 1009, uuid_array: 2951 }).map(([name, oid]) => [
+    name,
+    { to: oid, from: [], serialize: writeArray, parse: (text: string) => text },
+  ]),
+)
+
+/** An array of text as Postgres reads it (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO). */
+function writeArray(items: readonly string[]): string {
+  return `{${items.map((item) => `"${item.replace(/["\\]/g, "\\$&")}"`).join(",")}}`
+}
+
 /** Makes a client; connects when first used. */
 export function connect(url: string, options: ConnectOptions): Connection {
   let closed = 0
@@ -35,6 +48,9 @@ export function connect(url: string, options: ConnectOptions): Connection {
     keep_alive: 5,
     idle_timeout: 0,
     max_lifetime: null,
+    // Asking each new connection for its types is a promise that the driver leaves alone: a connection lost meanwhile would end the process.
+    fetch_types: false,
+    types: arrayTypes,
     // A NOTICE is no news of ours, and may hold values.
     onnotice: () => {},
     onclose: () => {

@@ -11,7 +11,9 @@ interface HeldAward<Facts, Rows> {
   /** The one that is trying now. */
   probe: Member<Facts, Rows> | null
   tries: number
+  /** When the next one tries; or, where nobody waits, when the award is forgotten. */
   timer: NodeJS.Timeout | null
+  forgetting: boolean
 }
 
 export class HeldAwards<Facts, Rows> {
@@ -46,7 +48,7 @@ export class HeldAwards<Facts, Rows> {
     if (key === null) throw new Error("only a member with an award can find it held")
     let award = this.#awards.get(key)
     if (!award) {
-      award = { waiters: [], probe: null, tries: 0, timer: null }
+      award = { waiters: [], probe: null, tries: 0, timer: null, forgetting: false }
       this.#awards.set(key, award)
     }
     if (award.probe === member) {
@@ -75,21 +77,35 @@ export class HeldAwards<Facts, Rows> {
       award.waiters.splice(award.waiters.indexOf(member), 1)
       this.#busy(member)
     })
-    this.#schedule(award, Math.min(limits.heldRetryMsMin * 2 ** award.tries, limits.heldRetryMsMax))
+    // The first after a pause tries at once; its group, careful from the start, waits for nothing.
+    const ms = award.forgetting ? 0 : Math.min(limits.heldRetryMsMin * 2 ** award.tries, limits.heldRetryMsMax)
+    this.#schedule(award, ms)
   }
 
   #schedule(award: HeldAward<Facts, Rows>, ms: number): void {
-    if (award.probe || award.timer) return
+    if (award.probe || (award.timer && !award.forgetting)) return
+    if (award.timer) clearTimeout(award.timer)
+    award.forgetting = false
     award.timer = setTimeout(() => {
       award.timer = null
       const probe = award.waiters.shift()
-      // Nobody waits any more: forget the award; the next one finds out anew.
-      if (!probe) return this.#forget(award)
+      if (!probe) {
+        this.#remember(award)
+        return
+      }
       award.probe = probe
       probe.endWait()
       probe.careful = true
       this.#enterLane(probe)
     }, ms)
+  }
+
+  /** Nobody waits any more. A new one that did not know would stall its lane for `lockMs`, so the award is remembered a while. */
+  #remember(award: HeldAward<Facts, Rows>): void {
+    award.forgetting = true
+    award.tries = 0
+    award.timer = setTimeout(() => this.#forget(award), limits.heldMemoryMs)
+    award.timer.unref()
   }
 
   #release(awardKey: string, award: HeldAward<Facts, Rows>): void {
