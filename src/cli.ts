@@ -166,12 +166,16 @@ await program.parseAsync().catch((error: unknown) => {
 
 async function runServer(config: Config): Promise<void> {
   const log = makeLogger(config.logLevel)
-  for (const event of ["uncaughtException", "unhandledRejection"] as const) {
-    process.on(event, (error: unknown) => {
-      log.fatal({ err: error }, "an error that nobody handles; the process ends")
-      process.exit(1)
-    })
+  const fatal = (error: unknown) => {
+    log.fatal({ err: error }, "an error that nobody handles; the process ends")
+    process.exit(1)
   }
+  process.on("uncaughtException", fatal)
+  process.on("unhandledRejection", (error: unknown) => {
+    // A promise of the driver's own about a connection that is gone: whoever used the connection has been told.
+    if (isUnavailable(error)) log.warn({ err: error }, "a database connection was lost")
+    else fatal(error)
+  })
   let running: Running | null = null
   let asked = false
   const stop = (signal: string) => {

@@ -53,6 +53,8 @@ export const limits = Object.freeze({
   heldMemoryMs: 10_000,
   /** One read (a page, a look-up, a token) with its connection. */
   readMs: 2_000,
+  /** A token's look-up that the database refused is tried again after this long. */
+  readRetryMs: 100,
   /** A handler's time to say what to write, between claim and write; it awaits nothing. */
   decideMs: 50,
   retryAfterSeconds: 1,

@@ -35,7 +35,7 @@ export function parseKeyHeader(rawHeaders: readonly string[]): string | null {
   if (text.startsWith('"')) return checkKey(unquote(text), header)
   if (text !== "" && !/^[A-Za-z0-9][A-Za-z0-9\-._~:/+=@]*$/.test(text)) {
     throw invalid(
-      `${header} has ${lengthOf(text)} characters, of which some may not stand in a bare key; ${allowed}, and a key with other characters than letters, digits and - . _ ~ : / + = @ stands in double quotes`,
+      `${header} has ${lengthOf(text)} characters, of which some may not stand in a bare key; ${allowed}, and a bare key begins with a letter or digit and goes on with letters, digits and - . _ ~ : / + = @; any other stands in double quotes`,
     )
   }
   return checkKey(text, header)

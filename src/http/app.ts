@@ -101,6 +101,8 @@ function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
     },
   }).withTypeProvider<ZodTypeProvider>() as App
 
+  // Bounded by their size above. Node's own count would drop what comes after it without a word: a key, or a token.
+  app.server.maxHeadersCount = 0
   app.decorate("stopping", false)
   const listeningUrl = keepListeningUrl(app, config)
   app.decorate("publicUrl", () => config.publicUrl ?? listeningUrl())

@@ -8,7 +8,7 @@ import { readConflicts } from "../evidence/conflicts.js"
 import { limits } from "../limits.js"
 import type { App } from "./deps.js"
 import { answer, problemResponses } from "./openapi.js"
-import { pageOf, pageQuery } from "./page-query.js"
+import { filterText, pageOf, pageQuery } from "./page-query.js"
 
 const conflict = z
   .object({
@@ -49,7 +49,7 @@ export function conflictRoutes(app: App, reads: Pick<Reads, "run">): void {
         operationId: "listConflicts",
         tags: ["outcomes"],
         summary: "Refused reuses of keys, oldest first",
-        querystring: z.strictObject({ portal: z.string().optional().describe("By name"), ...pageQuery }),
+        querystring: z.strictObject({ portal: filterText.optional().describe("By name"), ...pageQuery }),
         response: {
           200: answer(pageOf(conflict), "A page.", { example: { items: [exampleConflict], next_cursor: null } }),
           ...problemResponses("invalid-request", "invalid-cursor"),

@@ -11,6 +11,7 @@ import type { Gate } from "../gate/gate.js"
 import type { Rows } from "../ledger/book.js"
 import type { Facts } from "../ledger/disbursement.js"
 import type { Caller, Role } from "../portals/portals.js"
+import type { ProblemCode } from "../problems.js"
 import type { Metrics } from "./metrics.js"
 
 /** What an operation that records something needs. */
@@ -52,6 +53,8 @@ declare module "fastify" {
     caller: Caller
     /** Set by the handler of a submission; merged into the request's log line. */
     audit: Audit | null
+    /** Code of the problem that it was answered with. */
+    refusal: ProblemCode | null
   }
   interface FastifyContextConfig {
     /** Who may call the route. Every route under /v1 declares it; a route without is open to all. */

@@ -10,7 +10,7 @@ import { limits } from "../limits.js"
 import { type Caller, roles } from "../portals/portals.js"
 import type { App } from "./deps.js"
 import { answer, notFound, problemResponses } from "./openapi.js"
-import { pageOf, pageQuery } from "./page-query.js"
+import { filterText, pageOf, pageQuery } from "./page-query.js"
 import { isUuid } from "./portals.js"
 
 const cents = z.int().meta({ examples: [125000] })
@@ -63,12 +63,12 @@ const exampleLine = {
 }
 
 const filters = {
-  award_id: z.string().optional().describe("Compared like a submission's: NFC, upper case"),
-  portal: z.string().optional().describe("By name. For a portal's own token any other name finds nothing"),
+  award_id: filterText.optional().describe("Compared like a submission's: NFC, upper case"),
+  portal: filterText.optional().describe("By name. For a portal's own token any other name finds nothing"),
   from: timestampText.optional().describe("`recorded_at` at or after this instant"),
   to: timestampText.optional().describe("`recorded_at` before this instant"),
-  submission_id: z.string().optional().describe("The portal's own number"),
-  idempotency_key: z.string().optional().describe("The key that recorded the line, without quotes"),
+  submission_id: filterText.optional().describe("The portal's own number"),
+  idempotency_key: filterText.optional().describe("The key that recorded the line, without quotes"),
 }
 
 export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {

@@ -12,6 +12,7 @@ import { type Caller, findPortalByName, roles } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App, AppDeps } from "./deps.js"
 import { answer, notFound, problemResponses } from "./openapi.js"
+import { filterText } from "./page-query.js"
 
 const keyState = z
   .object({
@@ -47,7 +48,7 @@ export function idempotencyKeyRoutes(
           "Members that are not known yet are null. 404 `idempotency-key-unknown` is not final: the request may still be on its way; void the key to make it final.",
         params: keyParams,
         querystring: z.strictObject({
-          portal: z.string().optional().describe("Whose key, by name; operators and auditors must give it"),
+          portal: filterText.optional().describe("Whose key, by name; operators and auditors must give it"),
         }),
         response: {
           200: answer(keyState, "Something is recorded under the key, or a request with it is running.", {

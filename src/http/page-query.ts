@@ -5,6 +5,11 @@ import { z } from "zod"
 import { limits } from "../limits.js"
 
 /** Query parameters of every list. */
+/** Text to look for: anything that a row could hold, which a NUL could not. */
+export const filterText = z
+  .string()
+  .refine((text) => !text.includes("\0"), { error: "must not hold a NUL character", params: { code: "format" } })
+
 export const pageQuery = {
   limit: z
     .string()

@@ -58,6 +58,7 @@ function problemHeaders(problem: Problem, tokenSent: boolean): Record<string, st
 /** Sends the problem; the reply is finished with it. */
 export function replyProblem(request: FastifyRequest, reply: FastifyReply, problem: Problem): FastifyReply {
   const body = problemBody(problem, request.server.publicUrl(), request.id)
+  request.refusal = problem.code
   return (
     reply
       .code(problem.kind.status)

@@ -36,6 +36,7 @@ export function describeError(error: unknown): Record<string, unknown> {
 
 export function registerRequestLog(app: App, metrics: Metrics): void {
   app.decorateRequest("audit", null)
+  app.decorateRequest("refusal", null)
   // `close` comes after an answer that was sent, and also where nobody waits for it any more.
   app.addHook("onSend", (request, reply, payload, done) => {
     const end = () => writeLine(request, reply, metrics, !reply.raw.writableFinished)
@@ -55,6 +56,7 @@ function writeLine(request: FastifyRequest, reply: FastifyReply, metrics: Metric
     route,
     status: reply.statusCode,
     ms,
+    ...(request.refusal ? { code: request.refusal } : {}),
     ...(request.caller ? { portal: request.caller.portal } : {}),
     ...(aborted ? { aborted } : {}),
     ...audit,

@@ -62,7 +62,7 @@ export function decideDisbursement(submission: NormalisedSubmission, origin: Ori
     return new Problem("award-not-found", "No award with this award_id is registered. Nothing was recorded.")
   }
   if (award !== null && award.currency !== submission.currency) {
-    return new Problem("currency-mismatch", "The award keeps another currency. Nothing was recorded.")
+    return new Problem("currency-mismatch", `The award keeps ${award.currency}. Nothing was recorded.`)
   }
   if ((award?.disbursedCents ?? 0) > limits.amountCentsMax - submission.amount_cents) {
     return new Problem(

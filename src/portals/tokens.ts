@@ -4,7 +4,8 @@
  * a new token works from the moment it exists.
  */
 import { timingSafeEqual } from "node:crypto"
-import type { Reads } from "../db/client.js"
+import { setTimeout as delay } from "node:timers/promises"
+import { isUnavailable, type Reads } from "../db/client.js"
 import { bootstrapPortal } from "../db/reading.js"
 import { limits } from "../limits.js"
 import { type Caller, findByToken, hashToken, looksLikeToken } from "./portals.js"
@@ -48,8 +49,7 @@ export class Tokens {
 
   #ask(name: string, sha256: Buffer): Promise<Caller | null> {
     const generation = this.#generation
-    const asked = this.#reads
-      .run((db) => findByToken(db, sha256))
+    const asked = this.#look(sha256)
       .then((caller) => {
         if (caller && generation === this.#generation) this.#remember(name, caller)
         return caller
@@ -59,6 +59,19 @@ export class Tokens {
       })
     this.#asking.set(name, asked)
     return asked
+  }
+
+  /** A database that refuses is asked again for a moment: it may be restarting. One that is silent has used up the time. */
+  async #look(sha256: Buffer): Promise<Caller | null> {
+    const untilMs = performance.now() + limits.readMs
+    for (;;) {
+      try {
+        return await this.#reads.run((db) => findByToken(db, sha256), untilMs - performance.now())
+      } catch (error) {
+        if (!isUnavailable(error) || performance.now() + limits.readRetryMs >= untilMs) throw error
+        await delay(limits.readRetryMs)
+      }
+    }
   }
 
   #remember(name: string, caller: Caller): void {

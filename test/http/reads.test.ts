@@ -354,3 +354,19 @@ t.test("the document describes every route and can be used offline", async (t) =
   }
   t.notMatch(page.text, /<script>[^<]+<\/script>/, "no inline script: the policy would refuse it")
 })
+
+t.test("a NUL in a filter is a fault of the request with its pointer, never a 500", async (t) => {
+  const service = await startService(t)
+  for (const [path, name] of [
+    ["/v1/disbursements", "award_id"],
+    ["/v1/disbursements", "submission_id"],
+    ["/v1/disbursements", "idempotency_key"],
+    ["/v1/disbursements", "portal"],
+    ["/v1/conflicts", "portal"],
+    ["/v1/idempotency-keys/k", "portal"],
+  ]) {
+    const reply = await service.call("GET", `${path}?${name}=a%00b`)
+    t.equal(reply.status, 400, `${path}?${name}=`)
+    t.match(reply.body, { code: "invalid-request", errors: [{ pointer: `/${name}` }] })
+  }
+})
