@@ -7,7 +7,14 @@ import { connect, isUnavailable } from "../../src/db/client.js"
 import { createDatabase } from "../support/database.js"
 
 /** A way to the database whose connections can be cut, politely or with a reset. */
-async function startRelay(t: Test, databaseUrl: string): Promise<{ url: string; cut(how: "end" | "reset"): void }> {
+interface Relay {
+  readonly url: string
+  cut(how: "end" | "reset"): void
+  /** Called for each piece that the database sends on a connection, with its number on it from 1, before it goes on. */
+  onAnswer: (piece: number) => void
+}
+
+async function startRelay(t: Test, databaseUrl: string): Promise<Relay> {
   const target = new URL(databaseUrl)
   const pairs = new Set<[Socket, Socket]>()
   const relay = createServer((client) => {
@@ -16,7 +23,12 @@ async function startRelay(t: Test, databaseUrl: string): Promise<{ url: string; 
     pairs.add(pair)
     for (const socket of pair) socket.on("error", () => {})
     client.pipe(upstream)
-    upstream.pipe(client)
+    let piece = 0
+    upstream.on("data", (bytes) => {
+      self.onAnswer(++piece)
+      client.write(bytes)
+    })
+    upstream.on("end", () => client.end())
   }).listen(0, "127.0.0.1")
   await once(relay, "listening")
   const cut = (how: "end" | "reset") => {
@@ -32,7 +44,9 @@ async function startRelay(t: Test, databaseUrl: string): Promise<{ url: string; 
     relay.close()
   })
   const { port } = relay.address() as { port: number }
-  return { url: `postgres://${target.username}:${target.password}@127.0.0.1:${port}${target.pathname}`, cut }
+  const url = `postgres://${target.username}:${target.password}@127.0.0.1:${port}${target.pathname}`
+  const self: Relay = { url, cut, onAnswer: () => {} }
+  return self
 }
 
 for (const how of ["end", "reset"] as const) {
@@ -64,3 +78,31 @@ for (const how of ["end", "reset"] as const) {
     }
   })
 }
+
+t.test("a connection that is lost at any moment of its beginning costs an error, and not the process", async (t) => {
+  const relay = await startRelay(t, (await createDatabase(t)).url)
+  let answered = false
+  for (let moment = 1; !answered; moment++) {
+    for (const how of ["end", "reset"] as const) {
+      relay.onAnswer = (piece) => piece === moment && relay.cut(how)
+      const { db, discard } = connect(relay.url, { max: 1, preparedStatements: true })
+      const asked = Promise.race([
+        db.execute(sql`SELECT 1`).then(
+          () => "answered",
+          () => "refused",
+        ),
+        // It may go on trying with the next connection, which meets the same end.
+        new Promise<string>((resolve) => setTimeout(resolve, 500, "tries again")),
+      ])
+      answered = (await asked) === "answered"
+      await discard()
+    }
+    t.pass(`lost at piece ${moment}`)
+  }
+  relay.onAnswer = () => {}
+  const { db, discard } = connect(relay.url, { max: 1, preparedStatements: true })
+  const items = ["a", 'b"', "c\\", "", "NULL", "{,}", "ä"]
+  const [row] = await db.execute(sql`SELECT array_to_json(${sql.param(items)}::text[]) AS items`)
+  t.same(row?.items, items, "and an array of text arrives as it was")
+  await discard()
+})
