@@ -12,7 +12,7 @@ import { createDatabase } from "./support/database.js"
 const root = fileURLToPath(new URL("..", import.meta.url))
 /** Compiling on the fly takes its time on a busy machine. */
 const startMs = 60_000
-t.setTimeout(300_000)
+t.setTimeout(480_000)
 
 interface Process {
   readonly child: ChildProcess

@@ -10,7 +10,7 @@ import { startService } from "../support/service.js"
 import { killUnderLoad } from "./kill-under-load.js"
 
 const valid = { award_id: "A-1", submission_timestamp: "2025-07-01T09:00:00Z", amount_cents: 125_000 }
-t.setTimeout(180_000)
+t.setTimeout(480_000)
 
 t.test(
   "killed at each point of the way, a request is recorded whole or not at all, and its retry is right at once",

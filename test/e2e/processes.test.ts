@@ -16,7 +16,7 @@ import { exactly } from "../support/gate.js"
 import { abortAfter, getKey, postSubmission, type Reply, send } from "../support/http.js"
 import { bootstrapToken, type Process, type Server, startProcess, startServer } from "../support/server.js"
 
-t.setTimeout(300_000)
+t.setTimeout(480_000)
 
 /** In every payload, token and key of this file; none of them may come out in a log. */
 const marker = "Xyzzy"
