@@ -139,21 +139,21 @@ t.test(
     const { id, token } = await newPortal()
     const award = newAward()
     const letGo = await holdAward(token, award)
-    const waiting = Promise.all(
-      Array.from({ length: 20 }, (_, i) => postSubmission(bothUrls[i % 2] ?? "", token, `k-${i}`, valid(award, i + 1))),
-    )
-    const strangers = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => postSubmission(bothUrls[i % 2] ?? "", token, `free-${i}`, valid())),
-    )
-    t.ok(
-      strangers.every((reply) => reply.status === 201),
-      "strangers are recorded meanwhile",
-    )
-    // The second is the subject: the award is held for that long.
+    const submitAll = (names: string, to: (i: number) => string) =>
+      Promise.all(
+        Array.from({ length: 20 }, (_, i) =>
+          postSubmission(bothUrls[i % 2] ?? "", token, `${names}-${i}`, valid(to(i), i + 1)),
+        ),
+      )
+    const waiting = submitAll("k", () => award)
+    const strangers = submitAll("free", newAward)
+    // The second is the subject: the award is held for that long, and no longer.
     await sql`SELECT pg_sleep(1)`
-    t.equal(await idleSessions(), 0, "nothing idles in a transaction while it is held")
+    const idle = await idleSessions()
     await letGo()
-    t.same(statuses(await waiting), Array(20).fill(201))
+    t.equal(idle, 0, "nothing idles in a transaction while it is held")
+    t.same(statuses(await strangers), Array(20).fill(201), "strangers")
+    t.same(statuses(await waiting), Array(20).fill(201), "those who waited")
     t.equal(await idleSessions(), 0)
     await hasEffects(t, sql, id, 41)
   },

@@ -133,7 +133,7 @@ t.test(
     t.equal((await getKey(again.url, token, key)).body.code, "idempotency-key-unknown")
     const began = performance.now()
     t.equal((await postSubmission(again.url, token, key, valid("held"))).status, 201)
-    t.ok(performance.now() - began < 1_000, "at once")
+    t.ok(performance.now() - began < 2_000, "at once: before any lock would have run out")
     t.equal((await postSubmission(again.url, token, key, valid("held"))).status, 200)
     const opened = await postSubmission(again.url, token, longKey("opens"), valid("HELD"))
     t.equal(opened.status, 200, "and what was recorded before is replayed")
