@@ -10,6 +10,11 @@ const root = fileURLToPath(new URL("../..", import.meta.url))
 /** Compiling on the fly takes its time on a busy machine. */
 const startMs = 60_000
 
+/** A test that is killed tears nothing down: what it started sees that its parent is gone, and goes too. */
+const endWithParent = `data:text/javascript,${encodeURIComponent(
+  "const parent = process.ppid; setInterval(() => process.ppid === parent || process.kill(process.pid, 'SIGKILL'), 500).unref()",
+)}`
+
 export const bootstrapToken = "bootstrap-token-of-the-tests-0123456789"
 
 export interface Process {
@@ -36,7 +41,7 @@ export function startProcess(
   args: readonly string[],
   env: Record<string, string>,
 ): Process {
-  const child = spawn(process.execPath, ["--import", "tsx", file, ...args], {
+  const child = spawn(process.execPath, ["--import", endWithParent, "--import", "tsx", file, ...args], {
     cwd: root,
     env: { PATH: process.env.PATH, HOME: process.env.HOME, PORT: "0", ...env },
     stdio: ["ignore", "pipe", "pipe"],
