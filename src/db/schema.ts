@@ -1,7 +1,7 @@
 /**
  * Every table, with the reason for each CHECK and index. What SQL cannot say through drizzle-kit (append-only triggers, fill factors)
  * stands in the custom migrations under drizzle/. No foreign keys on the write path: they cost two queries a row and
- * lock upgrades that deadlock; `evidence verify` proves the references instead.
+ * lock upgrades that deadlock; claim, line, event and answer share one transaction instead.
  */
 import { sql } from "drizzle-orm"
 import {
