@@ -170,10 +170,12 @@ t.test("what is held for longer than two seconds is refused in words, and its ke
   ])
   const began = performance.now()
   const ask = (key: string, body: object) => Promise.all(bothUrls.map((url) => postSubmission(url, token, key, body)))
+  // One process: with two, the other's try with the same key may be what the last look finds in the way.
+  const askOne = async (key: string, body: object) => [await postSubmission(service.url, token, key, body)]
   const [busy, inProgress, numbered, replayed, state] = await Promise.all([
-    ask("slow", valid(award, 2)),
+    askOne("slow", valid(award, 2)),
     ask("held", valid()),
-    ask("number", { ...valid(), submission_id: "S-1" }),
+    askOne("number", { ...valid(), submission_id: "S-1" }),
     ask(`opens-${award}`, opened),
     getKey(service.url, token, "held"),
   ])
