@@ -7,7 +7,9 @@ import { and, eq, sql } from "drizzle-orm"
 import { drizzle } from "drizzle-orm/postgres-js"
 import Fastify from "fastify"
 import postgres from "postgres"
-import { answers, awards, claims, destinations, disbursements, outbox, outboxDelivery } from "../src/db/schema.js"
+import { destinations, outbox, outboxDelivery } from "../src/db/tables/announcing.js"
+import { answers, claims } from "../src/db/tables/keys.js"
+import { awards, disbursements } from "../src/db/tables/money.js"
 
 interface Submission {
   award_id: string

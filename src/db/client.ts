@@ -6,9 +6,8 @@
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js"
 import postgres from "postgres"
 import { limits } from "../limits.js"
-import * as schema from "./schema.js"
 
-export type Db = PostgresJsDatabase<typeof schema>
+export type Db = PostgresJsDatabase
 /** What `db.transaction` hands to its callback. */
 export type Tx = Parameters<Parameters<Db["transaction"]>[0]>[0]
 
@@ -61,7 +60,7 @@ export function connect(url: string, options: ConnectOptions): Connection {
   })
   guardTransactions(client, () => closed)
   return {
-    db: drizzle(client, { schema }),
+    db: drizzle(client),
     discard: () => client.end({ timeout: 0 }).catch(() => {}),
   }
 }

@@ -3,7 +3,7 @@
  * they are read. Whoever holds the bootstrap token has an id and a name but no row, so that it is gone when the token is.
  */
 import { type SQL, sql } from "drizzle-orm"
-import { portals } from "./schema.js"
+import { portals } from "./tables/callers.js"
 
 /** The operator that GRANTGATE_BOOTSTRAP_TOKEN stands for; no portal may take the name. */
 export const bootstrapPortal = { id: "00000000-0000-7000-8000-000000000000", name: "bootstrap" } as const

@@ -5,7 +5,8 @@ import { and, asc, eq, sql } from "drizzle-orm"
 import type { Db } from "../db/client.js"
 import type { Place } from "../db/page.js"
 import { portalIdOf, portalName, utc } from "../db/reading.js"
-import { conflicts, portals } from "../db/schema.js"
+import { portals } from "../db/tables/callers.js"
+import { conflicts } from "../db/tables/evidence.js"
 
 export type ConflictRow = Omit<typeof conflicts.$inferInsert, "occurred_at">
 

@@ -6,7 +6,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Db, Tx } from "../db/client.js"
-import { answers, claims } from "../db/schema.js"
+import { answers, claims } from "../db/tables/keys.js"
 import type { Answer, Ask } from "./operation.js"
 
 /** The lock of a key; everyone who may create or void the claim takes it. */
@@ -14,6 +14,14 @@ export const keyLock = (ask: Pick<Ask, "portalId" | "key">): string => `k:${ask.
 /** The lock of a portal's own number. */
 export const submissionIdLock = (ask: Pick<Ask, "portalId" | "submissionId">): string =>
   `s:${ask.portalId}:${ask.submissionId}`
+
+const none: readonly string[] = []
+
+/** The locks of what a request touches and its group has to itself, beside keys, numbers and awards. */
+export function sharedLocks(ask: Pick<Ask, "portalId" | "undoes" | "account">): readonly string[] {
+  if (ask.undoes !== null) return [`d:${ask.undoes}`]
+  return ask.account === null ? none : [`b:${ask.portalId}:${ask.account}`]
+}
 
 export interface Locks {
   /** By position of the names asked for. */

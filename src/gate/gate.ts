@@ -7,7 +7,7 @@ import type { Reads } from "../db/client.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
 import { type Claimant, type Found, isLocked, keyLock, readClaims } from "./claim.js"
-import type { Stage, Verdict } from "./group.js"
+import type { Held, Stage, Verdict } from "./group.js"
 import { HeldAwards } from "./held-awards.js"
 import { type Conflict, conflictRefusal, judge, refused } from "./judge.js"
 import { failedRefusal, Lane } from "./lane.js"
@@ -205,7 +205,7 @@ export class Gate<Facts, Rows> {
   }
 
   /** Waits outside, longer each time, until `heldMs` after its arrival. */
-  #comeAgain(member: Member<Facts, Rows>, what: "key" | "submission_id"): void {
+  #comeAgain(member: Member<Facts, Rows>, what: Held): void {
     const ms = Math.min(limits.heldRetryMsMin * 2 ** member.heldTries++, limits.heldRetryMsMax)
     setTimeout(
       () => {
@@ -278,16 +278,16 @@ function isSettled(verdict: Verdict): verdict is Settled {
   )
 }
 
-/** Members of one award share a lane, so that its total is never waited for inside the process. */
+/** Members of one award, or one account, share a lane, so that none waits for another of its own process. */
 function laneOf(ask: Ask, lanes: number): number {
   if (lanes === 1) return 0
-  const text = ask.awardKey ?? ask.key
+  const text = ask.awardKey ?? ask.account ?? ask.key
   let hash = 0
   for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0
   return Math.abs(hash) % lanes
 }
 
-function heldRefusal(what: "key" | "submission_id" | "award"): Settled {
+function heldRefusal(what: Held | "award"): Settled {
   return refused(
     what === "key"
       ? new Problem(

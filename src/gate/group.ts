@@ -15,12 +15,15 @@ import type { Ask, Book, Decision, Ledger, Settled } from "./operation.js"
 /** Named points of a group's way, in order; observers (crash tests, traces) are called there. */
 export type Stage = "before-claim" | "after-claim" | "after-write" | "after-commit"
 
+/** What a member can find held, other than its award. */
+export type Held = "key" | "submission_id" | "disbursement" | "account"
+
 /** What became of a member. */
 export type Verdict =
   | Settled
   | Conflict
-  /** Its key or submission_id is held by another transaction: wait outside, come again. */
-  | { readonly kind: "held"; readonly what: "key" | "submission_id" }
+  /** Something that it needs to itself is held by another transaction: wait outside, come again. */
+  | { readonly kind: "held"; readonly what: Held }
   /** Its award is held by another transaction. */
   | { readonly kind: "award-held" }
   /** Neither won nor found: whoever held it rolled back. Come again. */
@@ -151,17 +154,19 @@ async function lockMembers<Facts, Rows>(
     tx.execute(settings),
     tryLocks(
       tx,
-      members.flatMap((member) => member.identities),
+      members.flatMap((member) => [...member.identities, ...member.sharedLocks]),
     ),
   ])
   let at = 0
   const free: Member<Facts, Rows>[] = []
   for (const member of members) {
-    const key = got[at]
-    const all = member.identities.every((_, i) => got[at + i])
-    at += member.identities.length
-    if (all) free.push(member)
-    else verdicts.set(member, { kind: "held", what: key ? "submission_id" : "key" })
+    const wanted: Held[] = ["key"]
+    if (member.identities.length > 1) wanted.push("submission_id")
+    if (member.sharedLocks.length > 0) wanted.push(member.ask.undoes === null ? "account" : "disbursement")
+    const what = wanted.find((_, i) => !got[at + i])
+    at += wanted.length
+    if (what === undefined) free.push(member)
+    else verdicts.set(member, { kind: "held", what })
   }
   return { now, free }
 }

@@ -4,7 +4,7 @@
 import { and, eq } from "drizzle-orm"
 import type { Db } from "../db/client.js"
 import { utc } from "../db/reading.js"
-import { claims } from "../db/schema.js"
+import { claims } from "../db/tables/keys.js"
 
 export interface KeyState {
   readonly state: "completed" | "voided" | "purged"

@@ -4,7 +4,7 @@
  */
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
-import { type Claimant, keyLock, submissionIdLock } from "./claim.js"
+import { type Claimant, keyLock, sharedLocks, submissionIdLock } from "./claim.js"
 import { refused } from "./judge.js"
 import type { Ask, Claimed, Decide, Settled } from "./operation.js"
 
@@ -18,6 +18,8 @@ export class Member<Facts, Rows> implements Claimant {
   readonly keyIdentity: string
   /** What no two requests may have under way at once: its key, and its submission_id. */
   readonly identities: readonly string[]
+  /** What its group must hold, and members of one group may share: see `Ask.undoes`, `Ask.account`. */
+  readonly sharedLocks: readonly string[]
   /** Resolves to the claim, or to the end when it ends before its handler runs. */
   readonly outcome: Promise<Claimed<Facts, Rows> | Settled>
   /** A group's transaction is running with this member in it: from here its outcome is unknown until that has ended. */
@@ -48,6 +50,7 @@ export class Member<Facts, Rows> implements Claimant {
     this.bytes = ask.requestText.length
     this.keyIdentity = keyLock(ask)
     this.identities = ask.submissionId === null ? [this.keyIdentity] : [this.keyIdentity, submissionIdLock(ask)]
+    this.sharedLocks = sharedLocks(ask)
     this.outcome = new Promise((resolve) => {
       this.#resolveOutcome = resolve
     })

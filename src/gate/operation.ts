@@ -19,6 +19,12 @@ export interface Ask {
   readonly submissionId: string | null
   /** Members of one award share a lane; null when the request touches no award. */
   readonly awardKey: string | null
+  /** The disbursement that it returns or reverses: one group at a time has it. Null for other requests. */
+  readonly undoes: string | null
+  /** The portal's account whose balance it tells: one group at a time has it. Null for other requests. */
+  readonly account: string | null
+  /** One of many that came together (a batch's line, a broker's message): these take at most half of a group while others wait. */
+  readonly bulk: boolean
   /** The id that its effect will have (uuid v7). On a retry after a COMMIT of unknown outcome it tells whose claim this is. */
   readonly resourceId: string
   /** The body as received, kept as evidence. */

@@ -1,10 +1,44 @@
 /**
  * Who waits for a lane: first come first served within a portal, round-robin between portals, so that one noisy portal does not starve the others.
+ * Those of batches and brokers stand apart and take at most half of a group while single requests wait.
  * Bounded by the gate, which refuses at the door; a queue itself never drops anyone.
  */
 import type { Member } from "./member.js"
 
 export class Queue<Facts, Rows> {
+  readonly #singles = new Line<Facts, Rows>()
+  readonly #bulk = new Line<Facts, Rows>()
+  #bulkTurn = false
+
+  get size(): number {
+    return this.#singles.size + this.#bulk.size
+  }
+
+  push(member: Member<Facts, Rows>): void {
+    const line = member.ask.bulk ? this.#bulk : this.#singles
+    line.push(member)
+  }
+
+  /**
+   * Takes the next group, in order of arrival. Settled members (past their deadline) are dropped on the way and handed to `drop`.
+   * A member larger than `bytesMax` still goes, alone.
+   */
+  take(membersMax: number, bytesMax: number, drop: (member: Member<Facts, Rows>) => void): Member<Facts, Rows>[] {
+    if (this.#bulk.size === 0) return this.#singles.take(membersMax, bytesMax, drop)
+    if (this.#singles.size === 0) return this.#bulk.take(membersMax, bytesMax, drop)
+    if (membersMax === 1) {
+      // No half to give: by turns.
+      this.#bulkTurn = !this.#bulkTurn
+      return (this.#bulkTurn ? this.#bulk : this.#singles).take(1, bytesMax, drop)
+    }
+    const bulk = this.#bulk.take(Math.floor(membersMax / 2), bytesMax / 2, drop)
+    const singles = this.#singles.take(membersMax - bulk.length, bytesMax / 2, drop)
+    return [...bulk, ...singles].sort((a, b) => a.arrival - b.arrival)
+  }
+}
+
+/** One kind of those who wait. */
+class Line<Facts, Rows> {
   readonly #byPortal = new Map<string, Member<Facts, Rows>[]>()
   #size = 0
 
@@ -19,10 +53,6 @@ export class Queue<Facts, Rows> {
     this.#size += 1
   }
 
-  /**
-   * Takes the next group, in order of arrival. Settled members (past their deadline) are dropped on the way and handed to `drop`.
-   * A member larger than `bytesMax` still goes, alone.
-   */
   take(membersMax: number, bytesMax: number, drop: (member: Member<Facts, Rows>) => void): Member<Facts, Rows>[] {
     const taken: Member<Facts, Rows>[] = []
     let bytes = 0

@@ -4,7 +4,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
-import { awards } from "../db/schema.js"
+import { awards } from "../db/tables/money.js"
 import { limits } from "../limits.js"
 
 /** What is decided on, as of the group's transaction and with what its members have added so far. */
@@ -61,7 +61,8 @@ export async function addToAwards(tx: Tx, additions: readonly AwardAddition[], n
   const added = await tx
     .insert(awards)
     .select(
-      sql`SELECT a."awardKey", a."awardId", a.currency, a."rulesVersion", a."disbursedCents", 0, ${now}::text::timestamptz
+      sql`SELECT a."awardKey", a."awardId", a.currency, a."rulesVersion", a."disbursedCents", 0, ${now}::text::timestamptz,
+            NULL::bigint, 'active', NULL::date, NULL::date, 'UTC', 0, 3, NULL::date, NULL::text[]
           FROM json_to_recordset(${JSON.stringify(additions)}::text::json) AS a("awardKey" text, "awardId" text, currency text,
             "rulesVersion" int, "disbursedCents" bigint)
           ORDER BY a."awardKey"`,

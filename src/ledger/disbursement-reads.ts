@@ -7,7 +7,8 @@ import { alias } from "drizzle-orm/pg-core"
 import type { Db } from "../db/client.js"
 import type { Place } from "../db/page.js"
 import { portalIdOf, portalName, utc } from "../db/reading.js"
-import { disbursements, portals } from "../db/schema.js"
+import { portals } from "../db/tables/callers.js"
+import { disbursements } from "../db/tables/money.js"
 
 /** One ledger line, as it is shown. Times are RFC 3339 UTC. */
 export interface LedgerLine {

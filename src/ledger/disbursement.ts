@@ -4,7 +4,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
-import { disbursements } from "../db/schema.js"
+import { disbursements } from "../db/tables/money.js"
 import type { Answer } from "../gate/operation.js"
 import { newId } from "../ids.js"
 import { limits } from "../limits.js"
@@ -132,7 +132,7 @@ export function writeLines(tx: Tx, lines: readonly Line[]): Promise<unknown> {
     .insert(disbursements)
     .select(
       sql`SELECT l.id, l.kind, l.portal_id, l.key, l.award_key, l.award_id, l.amount_cents, l.currency, l.submission_timestamp, l.submission_id,
-            l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref, l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at
+            l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref, l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at, NULL::uuid
           FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS l(id uuid, kind text, portal_id uuid, key text, award_key text,
             award_id text, amount_cents bigint, currency text, submission_timestamp timestamptz, submission_id text,
             assistance_listing_number text, fain text, recipient_uei text, invoice_ref text, period_from text, period_to text,

@@ -4,7 +4,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
-import { destinations, outbox, outboxDelivery } from "../db/schema.js"
+import { destinations, outbox, outboxDelivery } from "../db/tables/announcing.js"
 
 /** One fact to announce. */
 export interface OutboxEvent {
