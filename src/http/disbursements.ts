@@ -26,7 +26,7 @@ const ledgerLine = z
     submission_timestamp: z.string(),
     submission_id: z.string().nullable(),
     idempotency_key: z.string(),
-    portal: z.string(),
+    portal: z.string().describe("Whose line it is: the portal that submitted the disbursement"),
     recorded_at: z.string(),
     assistance_listing_number: z.string().nullable(),
     fain: z.string().nullable(),
@@ -36,6 +36,7 @@ const ledgerLine = z
     period_to: z.string().nullable(),
     disbursement_id: z.string().optional().describe("The original; on returns and reversals"),
     reason: z.string().optional().describe("On returns and reversals"),
+    recorded_by: z.string().optional().describe("Whose key recorded a return or reversal: the portal, or an operator"),
     returned_cents: cents.optional().describe("What came back so far; on disbursements"),
     net_cents: cents.optional().describe("What is left; on disbursements"),
   })

@@ -67,7 +67,13 @@ function openBook(
     enter(_ask, rows) {
       for (const line of rows.disbursements) {
         const { award_key: awardKey, award_id: awardId, currency, amount_cents } = line.submission
-        const award = awards.get(awardKey) ?? { awardKey, currency, rulesVersion: 0, disbursedCents: 0 }
+        const award = awards.get(awardKey) ?? {
+          awardKey,
+          currency,
+          rulesVersion: 0,
+          disbursedCents: 0,
+          returnedCents: 0,
+        }
         awards.set(awardKey, { ...award, disbursedCents: award.disbursedCents + amount_cents })
         const before = additions.get(awardKey)
         additions.set(awardKey, {
@@ -76,6 +82,7 @@ function openBook(
           currency,
           rulesVersion: award.rulesVersion,
           disbursedCents: (before?.disbursedCents ?? 0) + amount_cents,
+          returnedCents: before?.returnedCents ?? 0,
         })
         lines.push(line)
       }

@@ -6,7 +6,7 @@ import { and, asc, eq, gte, lt, type SQL, sql } from "drizzle-orm"
 import { alias } from "drizzle-orm/pg-core"
 import type { Db } from "../db/client.js"
 import type { Place } from "../db/page.js"
-import { portalIdOf, portalName, utc } from "../db/reading.js"
+import { bootstrapPortal, portalIdOf, portalName, utc } from "../db/reading.js"
 import { portals } from "../db/tables/callers.js"
 import { disbursements } from "../db/tables/money.js"
 
@@ -21,6 +21,7 @@ export interface LedgerLine {
   readonly submission_timestamp: string
   readonly submission_id: string | null
   readonly idempotency_key: string
+  /** Whose it is: the portal that submitted the disbursement, whoever recorded the line. */
   readonly portal: string
   readonly recorded_at: string
   readonly assistance_listing_number: string | null
@@ -32,6 +33,8 @@ export interface LedgerLine {
   /** The original of a return or reversal; absent on a disbursement. */
   readonly disbursement_id?: string
   readonly reason?: string
+  /** Under whose key a return or reversal was recorded: the portal itself, or an operator. */
+  readonly recorded_by?: string
   /** As of now; on a disbursement only. */
   readonly returned_cents?: number
   readonly net_cents?: number
@@ -40,6 +43,7 @@ export interface LedgerLine {
 export interface LedgerFilters {
   /** Whose lines; null: everyone's. */
   readonly portalId: string | null
+  /** By name; null: everyone's. */
   readonly portal: string | null
   /** Normalised. */
   readonly awardKey: string | null
@@ -50,13 +54,12 @@ export interface LedgerFilters {
   readonly idempotencyKey: string | null
 }
 
+/** Whose line it is; spelled as in the index. */
+const owner = sql`coalesce(${disbursements.owner_id}, ${disbursements.portal_id})`
+
 /** One line; null when there is none, or it is not this portal's. */
 export async function readLine(db: Db, id: string, portalId: string | null): Promise<LedgerLine | null> {
-  const [row] = await select(
-    db,
-    and(eq(disbursements.id, id), portalId === null ? undefined : eq(disbursements.portal_id, portalId)),
-    1,
-  )
+  const [row] = await select(db, and(eq(disbursements.id, id), portalId === null ? undefined : eq(owner, portalId)), 1)
   return row ? toLine(row) : null
 }
 
@@ -69,8 +72,8 @@ export async function readLines(
 ): Promise<LedgerLine[]> {
   const d = disbursements
   const where = and(
-    filters.portalId === null ? undefined : eq(d.portal_id, filters.portalId),
-    filters.portal === null ? undefined : eq(d.portal_id, portalIdOf(filters.portal)),
+    filters.portalId === null ? undefined : eq(owner, filters.portalId),
+    filters.portal === null ? undefined : eq(owner, portalIdOf(filters.portal)),
     filters.awardKey === null ? undefined : eq(d.award_key, filters.awardKey),
     filters.from === null ? undefined : gte(d.recorded_at, filters.from),
     filters.to === null ? undefined : lt(d.recorded_at, filters.to),
@@ -82,6 +85,7 @@ export async function readLines(
 }
 
 const returned = alias(disbursements, "returned")
+const recorder = alias(portals, "recorder")
 
 function select(db: Db, where: SQL | undefined, limit: number) {
   const d = disbursements
@@ -105,12 +109,14 @@ function select(db: Db, where: SQL | undefined, limit: number) {
       period_to: d.period_to,
       disbursement_id: d.disbursement_id,
       reason: d.reason,
+      recorded_by: sql<string>`coalesce(${recorder.name}, ${bootstrapPortal.name})`,
       // Lines that undo this one; they lie under the same award.
       returned_cents: sql<number>`coalesce((SELECT -sum(${returned.amount_cents}) FROM ${disbursements} "returned"
         WHERE ${returned.award_key} = ${d.award_key} AND ${returned.disbursement_id} = ${d.id}), 0)`.mapWith(Number),
     })
     .from(d)
-    .leftJoin(portals, eq(portals.id, d.portal_id))
+    .leftJoin(portals, eq(portals.id, owner))
+    .leftJoin(recorder, eq(recorder.id, d.portal_id))
     .where(where)
     .orderBy(asc(d.recorded_at), asc(d.id))
     .limit(limit)
@@ -118,11 +124,18 @@ function select(db: Db, where: SQL | undefined, limit: number) {
 
 type Row = Awaited<ReturnType<typeof select>>[number]
 
-function toLine({ disbursement_id, reason, returned_cents, submission_timestamp, ...row }: Row): LedgerLine {
+function toLine({
+  disbursement_id,
+  reason,
+  recorded_by,
+  returned_cents,
+  submission_timestamp,
+  ...row
+}: Row): LedgerLine {
   const line = { ...row, submission_timestamp: withoutTrailingZeros(submission_timestamp) }
   if (row.kind === "disbursement") return { ...line, returned_cents, net_cents: row.amount_cents - returned_cents }
   if (disbursement_id === null || reason === null) throw new Error(`the ${row.kind} must name what it undoes, and why`)
-  return { ...line, disbursement_id, reason }
+  return { ...line, disbursement_id, reason, recorded_by }
 }
 
 /** The normal form of a submission's own timestamp. */
