@@ -41,7 +41,7 @@ export function submissionRoutes(app: App, deps: GatedDeps): void {
       const settled = await claim.write((facts) => {
         const line = decideDisbursement(submission, origin, facts)
         if (line instanceof Problem) return line
-        return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line) }
+        return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line, facts) }
       })
       return sendSettled(deps, request, reply, settled)
     },

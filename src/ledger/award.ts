@@ -1,6 +1,7 @@
 /**
- * All SQL on `awards`: the totals that an award's submissions share. Totals are added to late, at the end of a group, in the order of award_key,
- * so that an award's row is locked only for the last statements of a transaction; awards are locked first only where they were found held.
+ * An award on the write path: the facts that a group decides on, and the totals that its submissions share. Totals are added to late, at the end of
+ * a group, in the order of award_key, so that an award's row is locked only for the last statements of a transaction; awards are locked first only
+ * where they were found held, or changed meanwhile. Whatever was decided on is named again when it is written: see `addToAwards`.
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
@@ -14,7 +15,41 @@ export interface AwardFacts {
   readonly rulesVersion: number
   readonly disbursedCents: number
   readonly returnedCents: number
+  /** The ceiling of the net; null: none is enforced. */
+  readonly obligatedCents: number | null
+  readonly status: "active" | "suspended" | "closed"
+  /** YYYY-MM-DD in `timeZone`; null: open on that side. */
+  readonly periodStart: string | null
+  readonly periodEnd: string | null
+  /** IANA name. */
+  readonly timeZone: string
+  readonly liquidationDays: number
+  /** Names of those that may draw on it; null: any. */
+  readonly portals: readonly string[] | null
 }
+
+/** The facts of an award that its first submission opens: no rules but its currency. */
+export function openedAward(awardKey: string, currency: string): AwardFacts {
+  return {
+    awardKey,
+    currency,
+    rulesVersion: 0,
+    disbursedCents: 0,
+    returnedCents: 0,
+    obligatedCents: null,
+    status: "active",
+    periodStart: null,
+    periodEnd: null,
+    timeZone: "UTC",
+    liquidationDays: 0,
+    portals: null,
+  }
+}
+
+/** As JSON: the connections read no arrays. */
+const portalNames = sql<string[] | null>`array_to_json(${awards.portals})::text`.mapWith((text: string): string[] =>
+  JSON.parse(text),
+)
 
 const facts = {
   awardKey: awards.award_key,
@@ -22,6 +57,13 @@ const facts = {
   rulesVersion: awards.rules_version,
   disbursedCents: awards.disbursed_cents,
   returnedCents: awards.returned_cents,
+  obligatedCents: awards.obligated_cents,
+  status: awards.status,
+  periodStart: awards.period_start,
+  periodEnd: awards.period_end,
+  timeZone: awards.time_zone,
+  liquidationDays: awards.liquidation_days,
+  portals: portalNames,
 }
 
 /** Reads without locking; an award nobody has opened is absent. */
@@ -55,16 +97,32 @@ export interface AwardAddition {
   readonly returnedCents: number
 }
 
+/** The totals of an award with a ceiling as they were read, before this group added to them. */
+interface DecidedOn {
+  readonly awardKey: string
+  readonly disbursedCents: number
+  readonly returnedCents: number
+}
+
 const grossAdded = sql.raw("(excluded.disbursed_cents - excluded.returned_cents)")
 
 /**
  * Adds to the totals and opens the awards that are new, one row lock each, in the order of award_key; waits for a lock `lockMs` at most.
  * The row that would be inserted must itself keep the CHECKs, returned within gross, before Postgres looks whether it exists: so `excluded` has
  * the returns on top of its gross. That stays within 2^53 - 1, since nothing is returned that was not disbursed; only known awards have returns.
- * An award whose currency or rules are no longer those decided under, or whose gross would pass 2^53 - 1, is left as it is.
+ *
+ * An award is left as it is when its currency or rules are no longer those decided under, when its gross would pass 2^53 - 1, or when it has a ceiling
+ * and its totals are no longer those decided on: so neither the ceiling nor an answer's `available_cents` is ever wrong. `IN` is a hashed subplan,
+ * read once a statement, and only where a ceiling is set.
+ * @param decidedOn one for each of `additions` whose award has a ceiling
  * @returns how many awards were added to: fewer than asked means that the facts are outdated
  */
-export async function addToAwards(tx: Tx, additions: readonly AwardAddition[], now: string): Promise<number> {
+export async function addToAwards(
+  tx: Tx,
+  additions: readonly AwardAddition[],
+  decidedOn: readonly DecidedOn[],
+  now: string,
+): Promise<number> {
   const added = await tx
     .insert(awards)
     .select(
@@ -81,7 +139,10 @@ export async function addToAwards(tx: Tx, additions: readonly AwardAddition[], n
         returned_cents: sql`${awards.returned_cents} + excluded.returned_cents`,
       },
       setWhere: sql`${awards.currency} = excluded.currency AND ${awards.rules_version} = excluded.rules_version
-        AND ${awards.disbursed_cents} <= ${sql.raw(String(limits.amountCentsMax))} - ${grossAdded}`,
+        AND ${awards.disbursed_cents} <= ${sql.raw(String(limits.amountCentsMax))} - ${grossAdded}
+        AND (${awards.obligated_cents} IS NULL OR (${awards.award_key}, ${awards.disbursed_cents}, ${awards.returned_cents}) IN (
+          SELECT d."awardKey", d."disbursedCents", d."returnedCents" FROM json_to_recordset(${JSON.stringify(decidedOn)}::text::json)
+            AS d("awardKey" text, "disbursedCents" bigint, "returnedCents" bigint)))`,
     })
     .returning({ awardKey: awards.award_key })
     .prepare("add_to_awards")

@@ -5,7 +5,7 @@
 import type { Tx } from "../db/client.js"
 import { type Ask, type Book, type Ledger, type OpenOptions, Outdated } from "../gate/operation.js"
 import { type OutboxEvent, writeEvents } from "../outbox/outbox.js"
-import { type AwardAddition, type AwardFacts, addToAwards, lockAwards, readAwards } from "./award.js"
+import { type AwardAddition, type AwardFacts, addToAwards, lockAwards, openedAward, readAwards } from "./award.js"
 import { type Facts, type Line, writeLines } from "./disbursement.js"
 
 /** What an accepted request writes. */
@@ -67,13 +67,7 @@ function openBook(
     enter(_ask, rows) {
       for (const line of rows.disbursements) {
         const { award_key: awardKey, award_id: awardId, currency, amount_cents } = line.submission
-        const award = awards.get(awardKey) ?? {
-          awardKey,
-          currency,
-          rulesVersion: 0,
-          disbursedCents: 0,
-          returnedCents: 0,
-        }
+        const award = awards.get(awardKey) ?? openedAward(awardKey, currency)
         awards.set(awardKey, { ...award, disbursedCents: award.disbursedCents + amount_cents })
         const before = additions.get(awardKey)
         additions.set(awardKey, {
@@ -88,11 +82,20 @@ function openBook(
       }
       events.push(...rows.outbox)
     },
-    write: (tx) => [addAll(tx, [...additions.values()], now), writeLines(tx, lines), ...writeEvents(tx, events, now)],
+    write: (tx) => [addAll(tx, additions, known, now), writeLines(tx, lines), ...writeEvents(tx, events, now)],
   }
 }
 
-async function addAll(tx: Tx, additions: readonly AwardAddition[], now: string): Promise<void> {
-  if ((await addToAwards(tx, additions, now)) < additions.length)
+async function addAll(
+  tx: Tx,
+  additions: ReadonlyMap<string, AwardAddition>,
+  known: readonly AwardFacts[],
+  now: string,
+): Promise<void> {
+  // With a ceiling, what was decided holds only for the totals that were read.
+  const decidedOn = known
+    .filter((award) => award.obligatedCents !== null && additions.has(award.awardKey))
+    .map(({ awardKey, disbursedCents, returnedCents }) => ({ awardKey, disbursedCents, returnedCents }))
+  if ((await addToAwards(tx, [...additions.values()], decidedOn, now)) < additions.size)
     throw new Outdated("an award has changed since it was read")
 }

@@ -11,6 +11,7 @@ import { limits } from "../limits.js"
 import type { OutboxEvent } from "../outbox/outbox.js"
 import { Problem } from "../problems.js"
 import type { AwardFacts } from "./award.js"
+import { availableCents, refuseByAward } from "./award-checks.js"
 import { isKnownCurrency } from "./currency.js"
 import { type NormalisedSubmission, submissionWarnings } from "./submission.js"
 
@@ -57,26 +58,18 @@ export function decideDisbursement(submission: NormalisedSubmission, origin: Ori
       "The currency is not an ISO 4217 code that this version knows. Nothing was recorded.",
     )
   }
-  const { award } = facts
-  if (award === null && facts.registeredOnly) {
-    return new Problem("award-not-found", "No award with this award_id is registered. Nothing was recorded.")
-  }
-  if (award !== null && award.currency !== submission.currency) {
-    return new Problem("currency-mismatch", `The award keeps ${award.currency}. Nothing was recorded.`)
-  }
-  if ((award?.disbursedCents ?? 0) > limits.amountCentsMax - submission.amount_cents) {
-    return new Problem(
-      "award-funds-exceeded",
-      "The award's gross would pass the largest amount that can be kept exactly. Nothing was recorded.",
-      { available_cents: limits.amountCentsMax - (award?.disbursedCents ?? 0) },
-    )
-  }
+  const refusal = refuseByAward(submission, origin.portal, facts.award, facts.registeredOnly)
+  if (refusal) return refusal
   return { ...origin, kind: "disbursement", submission, recordedAt: facts.now }
 }
 
-/** The answer to a first acceptance; stored and replayed byte for byte. */
-export function created(line: Line): Answer {
+/**
+ * The answer to a first acceptance; stored and replayed byte for byte.
+ * @param facts those that the line was decided on: where a ceiling is set, the answer says what this line leaves of it
+ */
+export function created(line: Line, { award }: Pick<Facts, "award">): Answer {
   const { submission } = line
+  const left = award === null ? null : availableCents(award)
   return {
     status: 201,
     contentType: "application/json",
@@ -91,6 +84,14 @@ export function created(line: Line): Answer {
       idempotency_key: line.idempotencyKey,
       status: "recorded",
       recorded_at: line.recordedAt,
+      ...(award === null || left === null
+        ? {}
+        : {
+            award: {
+              disbursed_cents: award.disbursedCents + submission.amount_cents,
+              available_cents: left - submission.amount_cents,
+            },
+          }),
       warnings: submissionWarnings(submission),
     }),
   }

@@ -138,7 +138,7 @@ export function makeSubmission(given: Submit = {}): { ask: Ask; decide: (facts: 
   const decide = (facts: Facts): Decision<Rows> => {
     const line = decideDisbursement(submission, origin, facts)
     if (line instanceof Problem) return line
-    return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line) }
+    return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line, facts) }
   }
   return { ask, decide }
 }
