@@ -78,6 +78,15 @@ export const limits = Object.freeze({
   queueMembersMax: 4_096,
   queueBytesMax: 64 * 1024 * 1024,
 
+  // Reports: long reads have connections of their own, so that pages, look-ups and tokens never wait behind them
+  reportConnectionsMax: 4,
+  /** Exports that run side by side in a process; more are refused. Each costs the one thread of the process its share. */
+  exportsMax: 8,
+  /** Lines of one statement of an export: some 10 ms for the database, and as much for writing them as CSV. */
+  exportBatchLines: 1_000,
+  /** One such statement, its wait for a connection included. */
+  exportBatchMs: 5_000,
+
   // Connections and stopping
   readConnectionsMax: 5,
   /** SIGTERM to exit. */

@@ -46,11 +46,16 @@ export async function serve(config: Config, log: Logger): Promise<Running> {
       preparedStatements: config.preparedStatements,
     })
     undo.push(() => reads.end())
+    const reports = new Reads(databaseUrl, {
+      max: limits.reportConnectionsMax,
+      preparedStatements: config.preparedStatements,
+    })
+    undo.push(() => reports.end())
     const demoToken = config.databaseUrl === null ? await makeDemoPortal(reads) : null
     const metrics = new Metrics()
     const gate = makeGate(config, databaseUrl, reads, metrics, log)
     undo.push(() => gate.stop())
-    const app = buildApp({ config, reads, gate, metrics, logger: log })
+    const app = buildApp({ config, reads, reports, gate, metrics, logger: log })
     undo.push(closer(app))
     await app.listen({
       host: config.host,

@@ -3,6 +3,7 @@
  * media type, then size, then JSON, then schema), and the one list of routes. Whatever goes wrong leaves as problem+json.
  */
 import type { Socket } from "node:net"
+import accepts from "@fastify/accepts"
 import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
 import { newId } from "../ids.js"
@@ -36,7 +37,7 @@ let requests = 0
 
 /** Builds the app; `ready()` or `listen()` starts it. */
 export function buildApp(deps: AppDeps): App {
-  const { config, reads } = deps
+  const { config, reads, reports = reads } = deps
   const metrics = deps.metrics ?? new Metrics()
   const tokens = new Tokens(reads, config.bootstrapToken)
   const app = createServer(deps, tokens)
@@ -49,6 +50,7 @@ export function buildApp(deps: AppDeps): App {
   registerClaims(app)
   const refuseOtherMethods = registerMethodCheck(app)
   registerOpenapi(app)
+  app.register(accepts)
 
   // In a plugin of their own, so that swagger's hooks see them.
   app.register(async (scope) => {
@@ -58,7 +60,7 @@ export function buildApp(deps: AppDeps): App {
     problemPages(routes)
     openapiRoutes(routes)
     portalRoutes(routes, reads, tokens)
-    disbursementRoutes(routes, reads)
+    disbursementRoutes(routes, { reads, reports })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)
     submissionRoutes(routes, { gate: deps.gate, metrics })

@@ -23,6 +23,8 @@ export interface GatedDeps {
 export interface AppDeps {
   readonly config: Config
   readonly reads: Reads
+  /** The pool for reads that take long. Absent: `reads`. */
+  readonly reports?: Reads
   readonly gate: Gate<Facts, Rows>
   /** Absent: nothing is logged. */
   readonly logger?: FastifyBaseLogger

@@ -4,11 +4,20 @@
 import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { decodeCursor, toPage } from "../db/page.js"
-import { type LedgerFilters, readLine, readLines } from "../ledger/disbursement-reads.js"
+import { csvHeader, csvRows } from "../ledger/csv.js"
+import {
+  type LedgerFilters,
+  type LedgerLine,
+  ledgerColumns,
+  readAllLines,
+  readLine,
+  readLines,
+} from "../ledger/disbursement-reads.js"
 import { awardKey, timestampText } from "../ledger/submission.js"
 import { limits } from "../limits.js"
 import { type Caller, roles } from "../portals/portals.js"
 import type { App } from "./deps.js"
+import { listType, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
 import { answer, notFound, problemResponses } from "./openapi.js"
 import { filterText, pageOf, pageQuery } from "./page-query.js"
 import { isUuid } from "./portals.js"
@@ -42,7 +51,7 @@ const ledgerLine = z
   })
   .meta({ id: "LedgerLine" })
 
-const exampleLine = {
+const exampleLine: LedgerLine = {
   id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
   kind: "disbursement",
   award_id: "A-2026-014",
@@ -72,7 +81,9 @@ const filters = {
   idempotency_key: filterText.optional().describe("The key that recorded the line, without quotes"),
 }
 
-export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
+type Pool = Pick<Reads, "run">
+
+export function disbursementRoutes(app: App, { reads, reports }: { reads: Pool; reports: Pool }): void {
   app.get(
     "/v1/disbursements/:id",
     {
@@ -102,16 +113,28 @@ export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
         operationId: "listDisbursements",
         tags: ["disbursements"],
         summary: "Ledger lines, in the order in which they were recorded",
-        description:
-          "Every line that was recorded before the first page was read appears exactly once, whatever is recorded meanwhile.",
+        description: `Every line that was recorded before the first page was read appears exactly once, whatever is recorded meanwhile.
+
+With \`Accept: text/csv\` or \`application/x-ndjson\` the whole list is streamed instead of a page: every line that was recorded before the request; with \`limit\`, the first so many. In CSV, \`amount\` is the amount in decimals of its currency, and texts that a spreadsheet would take for a formula begin with an apostrophe. A stream that fails is cut off: a file is whole when the transfer ended without an error.`,
         querystring: z.strictObject({ ...filters, ...pageQuery }),
         response: {
-          200: answer(pageOf(ledgerLine), "A page.", { example: { items: [exampleLine], next_cursor: null } }),
-          ...problemResponses("invalid-request", "invalid-cursor"),
+          200: {
+            description: "A page; or, by `Accept`, the whole list.",
+            headers: varyHeader,
+            content: {
+              "application/json": { schema: pageOf(ledgerLine), example: { items: [exampleLine], next_cursor: null } },
+              ...streamed(
+                csvHeader(ledgerColumns) + csvRows(ledgerColumns, [exampleLine]),
+                `${JSON.stringify(exampleLine)}\n`,
+              ),
+            },
+          },
+          ...problemResponses("invalid-request", "invalid-cursor", "overloaded"),
         },
       },
     },
-    async ({ query, caller }) => {
+    async (request, reply) => {
+      const { query, caller } = request
       const wanted: LedgerFilters = {
         portalId: scopeOf(caller),
         portal: query.portal ?? null,
@@ -121,9 +144,15 @@ export function disbursementRoutes(app: App, reads: Pick<Reads, "run">): void {
         submissionId: query.submission_id ?? null,
         idempotencyKey: query.idempotency_key ?? null,
       }
-      const limit = query.limit ?? limits.pageItemsDefault
       const after = query.cursor === undefined ? null : decodeCursor(query.cursor, wanted)
+      const type = listType(request)
+      if (type !== "application/json") {
+        const batches = readAllLines(reports, wanted, after, query.limit ?? null)
+        return sendTable(request, reply, type, { name: "disbursements", columns: ledgerColumns, batches })
+      }
+      const limit = query.limit ?? limits.pageItemsDefault
       const rows = await reads.run((db) => readLines(db, wanted, after, limit + 1))
+      reply.headers(variesByAccept)
       return toPage(rows, limit, wanted, (line) => ({ at: line.recorded_at, id: line.id }))
     },
   )

@@ -31,3 +31,18 @@ export function isKnownCurrency(code: string): boolean {
 export function minorUnits(code: string): number | undefined {
   return minorUnitsByCode.get(code)
 }
+
+/**
+ * An amount as decimal text, with as many decimals as the currency has: 500 is `5.00` in USD, `500` in JPY, `0.500` in KWD. Exact for any size.
+ * @param cents integer in minor units
+ * @returns null for a currency that is not known (any more)
+ */
+export function decimalText(cents: number | bigint, currency: string): string | null {
+  const digits = minorUnits(currency)
+  if (digits === undefined) return null
+  const text = String(cents)
+  if (digits === 0) return text
+  const sign = text.startsWith("-") ? "-" : ""
+  const padded = text.slice(sign.length).padStart(digits + 1, "0")
+  return `${sign}${padded.slice(0, -digits)}.${padded.slice(-digits)}`
+}

@@ -369,7 +369,9 @@ import createClient from "openapi-fetch"
 import type { components, paths } from "./grantgate.js"
 
 const [, , baseUrl = "", token = ""] = process.argv
-const api = createClient<paths>({ baseUrl, headers: { authorization: \`Bearer \${token}\` } })
+// Lists can also be had as CSV and NDJSON; this program reads JSON.
+type Json = "application/json" | "application/problem+json"
+const api = createClient<paths, Json>({ baseUrl, headers: { authorization: \`Bearer \${token}\` } })
 const body: components["schemas"]["Submission"] = {
   award_id: "A-2026-014",
   submission_timestamp: "2025-07-01T09:00:00Z",
