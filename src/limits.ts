@@ -15,6 +15,15 @@ export const limits = Object.freeze({
   amountCentsMax: Number.MAX_SAFE_INTEGER,
   portalNameCharsMax: 100,
   bootstrapTokenCharsMin: 32,
+  /** Why something was done, in words. */
+  reasonCharsMax: 500,
+  /** Days after an award's period; the field's longest are two years. */
+  liquidationDaysMax: 3_650,
+  /** 2 CFR 200.334: three years at least. */
+  retentionYearsMin: 3,
+  retentionYearsMax: 100,
+  /** Portals that an award may name: they are read with it on the write path. */
+  awardPortalsMax: 500,
   /** Random bytes of a token: 256 bits, beyond guessing. */
   tokenBytes: 32,
   /** A submission may be this far ahead of the database's clock: portals' clocks drift, awards' periods do not. */
@@ -53,6 +62,8 @@ export const limits = Object.freeze({
   heldMemoryMs: 10_000,
   /** One read (a page, a look-up, a token) with its connection. */
   readMs: 2_000,
+  /** One change of an award's rules, with its connection and its wait of `heldMs` for the award. */
+  rulesChangeMs: 3_000,
   /** A token's look-up that the database refused is tried again after this long. */
   readRetryMs: 100,
   /** A handler's time to say what to write, between claim and write; it awaits nothing. */
@@ -89,6 +100,8 @@ export const limits = Object.freeze({
 
   // Connections and stopping
   readConnectionsMax: 5,
+  /** Operators' changes, which may wait for an award: apart, so that they keep no read waiting. */
+  changeConnectionsMax: 2,
   /** SIGTERM to exit. */
   stopMs: 9_000,
 } as const)
@@ -103,6 +116,11 @@ relate(
   "readMs + memberMs < answerMs (the token look-up, then the gate)",
 )
 relate(limits.heldMs < limits.memberMs, "heldMs < memberMs")
+relate(
+  2 * limits.readMs + limits.rulesChangeMs < limits.answerMs,
+  "2 readMs + rulesChangeMs < answerMs (the token, the portals named, then the change)",
+)
+relate(limits.heldMs < limits.rulesChangeMs, "heldMs < rulesChangeMs (a change outlasts its wait)")
 relate(limits.groupAttemptMs > limits.statementMs, "groupAttemptMs > statementMs (the server's own limit comes first)")
 relate(limits.groupAttemptMs < limits.memberMs, "groupAttemptMs < memberMs (a second attempt fits)")
 relate(limits.lockMs < limits.statementMs, "lockMs < statementMs")

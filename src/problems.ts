@@ -229,7 +229,7 @@ export const problems = {
     status: 409,
     title: "The ceiling is below what is already disbursed",
     ...fix,
-    advice: "`obligated_cents` may not be less than the award's net. Nothing was changed.",
+    advice: "`obligated_cents` may not be less than the award's net, which `net_cents` says. Nothing was changed.",
   },
   "award-busy": {
     status: 503,
@@ -271,6 +271,7 @@ export interface ProblemMembers {
   readonly differs?: readonly string[]
   readonly disbursement_id?: string
   readonly available_cents?: number
+  readonly net_cents?: number
   /** Overrides the catalogue's, where a COMMIT may have happened. */
   readonly outcome?: Outcome
   /** Sent as the `Allow` header, not in the body. */

@@ -9,6 +9,7 @@ import { Reads } from "./db/client.js"
 import { startEmbedded } from "./db/embedded.js"
 import { migrateDatabase, requireCurrentSchema } from "./db/migrate.js"
 import { recordConflict } from "./evidence/conflicts.js"
+import { commandLine } from "./evidence/operator-actions.js"
 import { Gate } from "./gate/gate.js"
 import { buildApp } from "./http/app.js"
 import type { App } from "./http/deps.js"
@@ -41,21 +42,19 @@ export async function serve(config: Config, log: Logger): Promise<Running> {
   try {
     const { url: databaseUrl, stop: stopDatabase } = await openDatabase(config, log)
     undo.push(stopDatabase)
-    const reads = new Reads(databaseUrl, {
-      max: limits.readConnectionsMax,
-      preparedStatements: config.preparedStatements,
-    })
-    undo.push(() => reads.end())
-    const reports = new Reads(databaseUrl, {
-      max: limits.reportConnectionsMax,
-      preparedStatements: config.preparedStatements,
-    })
-    undo.push(() => reports.end())
+    const pool = (max: number) => {
+      const made = new Reads(databaseUrl, { max, preparedStatements: config.preparedStatements })
+      undo.push(() => made.end())
+      return made
+    }
+    const reads = pool(limits.readConnectionsMax)
+    const reports = pool(limits.reportConnectionsMax)
+    const changes = pool(limits.changeConnectionsMax)
     const demoToken = config.databaseUrl === null ? await makeDemoPortal(reads) : null
     const metrics = new Metrics()
     const gate = makeGate(config, databaseUrl, reads, metrics, log)
     undo.push(() => gate.stop())
-    const app = buildApp({ config, reads, reports, gate, metrics, logger: log })
+    const app = buildApp({ config, reads, reports, changes, gate, metrics, logger: log })
     undo.push(closer(app))
     await app.listen({
       host: config.host,
@@ -135,7 +134,7 @@ function makeGate(config: Config, url: string, reads: Reads, metrics: Metrics, l
 async function makeDemoPortal(reads: Reads): Promise<string | null> {
   return reads.run(async (db) => {
     if (await findPortalByName(db, "demo")) return null
-    const { token } = await createPortal(db, { name: "demo", role: "portal" })
+    const { token } = await createPortal(db, { name: "demo", role: "portal" }, commandLine)
     return token
   })
 }

@@ -17,10 +17,10 @@ const mayImport: Record<string, readonly string[]> = {
   "ids.ts": [],
   http: ["gate", "ledger", "outbox", "evidence", "db", "portals"],
   gate: ["db"],
-  ledger: ["gate", "db", "outbox"],
+  ledger: ["gate", "db", "outbox", "evidence"],
   outbox: ["db"],
   evidence: ["db", "gate"],
-  portals: ["db"],
+  portals: ["db", "evidence"],
   db: [],
 }
 const forAll = ["config.ts", "limits.ts", "problems.ts", "ids.ts"]

@@ -2,6 +2,7 @@
  * `grantgate portal …`: portals and their tokens, for whoever has the database.
  */
 import { type Command, Option } from "commander"
+import { commandLine } from "../evidence/operator-actions.js"
 import { limits } from "../limits.js"
 import {
   addToken,
@@ -27,7 +28,7 @@ export function portalCommands(program: Command): void {
       const request = portalRequest.safeParse({ name, role: options.role, key_required: options.keyRequired })
       if (!request.success) throw new CommandError(`The name ${request.error.issues[0]?.message ?? "is not valid"}.`)
       await withReads(async (reads) => {
-        const made = await reads.run((db) => createPortal(db, request.data))
+        const made = await reads.run((db) => createPortal(db, request.data, commandLine))
         print(`Portal ${made.name} (${made.role}), id ${made.id}. Its token, shown only this once:`)
         print(made.token)
       })
@@ -52,7 +53,7 @@ export function portalCommands(program: Command): void {
     .description("Print a new token, beside those the portal has")
     .action(async (name: string) => {
       await withReads(async (reads) => {
-        const made = await reads.run(async (db) => addToken(db, (await portalNamed(db, name)).id))
+        const made = await reads.run(async (db) => addToken(db, (await portalNamed(db, name)).id, commandLine))
         if (!made) throw new CommandError(`There is no portal ${name} to add a token to.`)
         print(`Token ${made.id}, shown only this once:`)
         print(made.token)
@@ -66,7 +67,8 @@ export function portalCommands(program: Command): void {
       await withReads(async (reads) => {
         const isId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(tokenId)
         const found =
-          isId && (await reads.run(async (db) => revokeToken(db, (await portalNamed(db, name)).id, tokenId)))
+          isId &&
+          (await reads.run(async (db) => revokeToken(db, (await portalNamed(db, name)).id, tokenId, commandLine)))
         if (!found) throw new CommandError(`Portal ${name} has no token with this id.`)
         print(`Revoked. Running servers follow within ${limits.tokenCacheMs / 1000} s.`)
       })

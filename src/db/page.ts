@@ -1,5 +1,5 @@
 /**
- * Pages of what is ordered by time, then id: the cursor names the last row seen, to the microsecond, and is bound to the filters it was made
+ * Pages of what is ordered by time, then id, or by a text of its own: the cursor names the last row seen, and is bound to the filters it was made
  * under. Rows keep their place for ever, so every row that was there before the first page appears exactly once.
  */
 import { createHash } from "node:crypto"
@@ -18,22 +18,26 @@ export interface Page<Item> {
 }
 
 /** Opaque to the caller. Not a secret: it says nothing that the page did not. */
-export function encodeCursor(place: Place, filters: unknown): string {
-  return Buffer.from(JSON.stringify([1, place.at, place.id, digest(filters)])).toString("base64url")
+export function encodeCursor(place: Place | string, filters: unknown): string {
+  const parts = typeof place === "string" ? [2, place] : [1, place.at, place.id]
+  return encode(JSON.stringify([...parts, digest(filters)]))
+}
+
+/** The last text seen. @throws Problem invalid-cursor unless it is one of ours, unchanged, for the same filters */
+export function decodeTextCursor(cursor: string, filters: unknown): string {
+  const [version, last, filtersDigest] = readParts(cursor)
+  if (version !== 2 || typeof last !== "string" || encode(JSON.stringify([2, last, filtersDigest])) !== cursor) {
+    throw invalid("The cursor was not made by this service.")
+  }
+  if (filtersDigest !== digest(filters)) throw invalid("The cursor belongs to a list with other filters.")
+  return last
 }
 
 /** @throws Problem invalid-cursor unless it is one of ours, unchanged, for the same filters */
 export function decodeCursor(cursor: string, filters: unknown): Place {
-  const text = Buffer.from(cursor, "base64url").toString()
-  let read: unknown
-  try {
-    read = JSON.parse(text)
-  } catch {
-    throw invalid("The cursor was not made by this service.")
-  }
-  const [version, at, id, filtersDigest] = Array.isArray(read) ? read : []
+  const [version, at, id, filtersDigest] = readParts(cursor)
   const ours = version === 1 && typeof at === "string" && typeof id === "string" && typeof filtersDigest === "string"
-  if (!ours || !isPlace(at, id) || JSON.stringify([1, at, id, filtersDigest]) !== text || encode(text) !== cursor) {
+  if (!ours || !isPlace(at, id) || encode(JSON.stringify([1, at, id, filtersDigest])) !== cursor) {
     throw invalid("The cursor was not made by this service.")
   }
   if (filtersDigest !== digest(filters)) throw invalid("The cursor belongs to a list with other filters.")
@@ -45,11 +49,22 @@ export function toPage<Row>(
   rows: readonly Row[],
   limit: number,
   filters: unknown,
-  place: (row: Row) => Place,
+  place: (row: Row) => Place | string,
 ): Page<Row> {
   const items = rows.slice(0, limit)
   const last = items.at(-1)
   return { items, next_cursor: rows.length > limit && last !== undefined ? encodeCursor(place(last), filters) : null }
+}
+
+/** @throws Problem invalid-cursor unless it is a list in JSON */
+function readParts(cursor: string): unknown[] {
+  try {
+    const read: unknown = JSON.parse(Buffer.from(cursor, "base64url").toString())
+    if (Array.isArray(read)) return read
+  } catch {
+    // Answered below.
+  }
+  throw invalid("The cursor was not made by this service.")
 }
 
 function encode(text: string): string {

@@ -12,6 +12,7 @@ import { roles } from "../portals/portals.js"
 import { Tokens } from "../portals/tokens.js"
 import { Problem } from "../problems.js"
 import { authenticate, isGuarded, registerAuth } from "./auth.js"
+import { awardRoutes } from "./awards.js"
 import { registerBodies } from "./bodies.js"
 import { conflictRoutes } from "./conflicts.js"
 import type { App, AppDeps } from "./deps.js"
@@ -22,6 +23,7 @@ import { idempotencyKeyRoutes } from "./idempotency-keys.js"
 import { registerMethodCheck } from "./methods.js"
 import { Metrics, metricsRoute } from "./metrics.js"
 import { openapiRoutes, registerOpenapi } from "./openapi.js"
+import { operatorActionRoutes } from "./operator-actions.js"
 import { portalRoutes } from "./portals.js"
 import { problemPages } from "./problem-pages.js"
 import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
@@ -63,6 +65,8 @@ export function buildApp(deps: AppDeps): App {
     disbursementRoutes(routes, { reads, reports })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)
+    awardRoutes(routes, { reads, changes: deps.changes ?? reads })
+    operatorActionRoutes(routes, reads)
     submissionRoutes(routes, { gate: deps.gate, metrics })
   })
   app.register(async (scope) => refuseOtherMethods(scope as App))

@@ -3,6 +3,7 @@
  * that does not say who may call it stops the start. What the caller learns from a refusal is the same for every wrong token.
  */
 import type { FastifyRequest } from "fastify"
+import type { Actor } from "../evidence/operator-actions.js"
 import { type Caller, type Role, roles } from "../portals/portals.js"
 import type { Tokens } from "../portals/tokens.js"
 import { Problem } from "../problems.js"
@@ -71,6 +72,11 @@ function permit(caller: Caller | null, allowed: readonly Role[]): Caller {
     )
   }
   return caller
+}
+
+/** Who acts, for the record of what operators did. */
+export function actorOf({ caller, id }: FastifyRequest): Actor {
+  return { portalId: caller.portalId, requestId: id }
 }
 
 /** True for what needs a token whether it exists or not, so that nobody can probe for paths. */

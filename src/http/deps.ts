@@ -25,6 +25,8 @@ export interface AppDeps {
   readonly reads: Reads
   /** The pool for reads that take long. Absent: `reads`. */
   readonly reports?: Reads
+  /** Operators' changes: they may wait for an award, and must keep no read waiting. Absent: `reads`. */
+  readonly changes?: Reads
   readonly gate: Gate<Facts, Rows>
   /** Absent: nothing is logged. */
   readonly logger?: FastifyBaseLogger

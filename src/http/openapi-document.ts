@@ -138,6 +138,7 @@ const exampleMembers: Partial<Record<ProblemCode, Json>> = {
   "already-applied": { disbursement_id: exampleId },
   "submission-purged": { disbursement_id: exampleId },
   "award-funds-exceeded": { available_cents: 100 },
+  "ceiling-below-net": { net_cents: 125000 },
 }
 
 function exampleOf(code: ProblemCode, fault: Fault): Json {

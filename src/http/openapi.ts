@@ -114,6 +114,7 @@ const problemSchema = z
       .describe("JSON pointers of the members that differ from the original request"),
     disbursement_id: z.string().optional().describe("What is recorded already"),
     available_cents: z.int().optional().describe("What the award had left at this decision"),
+    net_cents: z.int().optional().describe("What the award has disbursed, less what came back"),
   })
   .meta({ id: "Problem", description: "RFC 9457 problem details; a program needs only `retry`." })
 
@@ -153,7 +154,9 @@ export function registerOpenapi(app: App): void {
         { name: "submissions", description: "Recording disbursements, each exactly as often as it is meant" },
         { name: "outcomes", description: "What became of a key" },
         { name: "disbursements", description: "Reading the ledger" },
+        { name: "awards", description: "What may be disbursed, by whom and when; and what is left" },
         { name: "portals", description: "Who may call" },
+        { name: "evidence", description: "Who did what, and why" },
         { name: "service", description: "The service itself" },
       ],
       components: {

@@ -5,6 +5,7 @@ import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { addToken, createPortal, listPortals, portalRequest, revokeToken, roles } from "../portals/portals.js"
 import type { Tokens } from "../portals/tokens.js"
+import { actorOf } from "./auth.js"
 import type { App } from "./deps.js"
 import { answer, bodyProblems, noContent, notFound, problemResponses } from "./openapi.js"
 
@@ -66,7 +67,7 @@ export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<T
       },
     },
     async (request, reply) => {
-      const portal = await reads.run((db) => createPortal(db, request.body))
+      const portal = await reads.run((db) => createPortal(db, request.body, actorOf(request)))
       return reply.code(201).send(portal)
     },
   )
@@ -109,7 +110,7 @@ export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<T
     },
     async (request, reply) => {
       const { id } = request.params
-      const made = isUuid(id) ? await reads.run((db) => addToken(db, id)) : null
+      const made = isUuid(id) ? await reads.run((db) => addToken(db, id, actorOf(request))) : null
       if (!made) throw notFound("portal")
       return reply.code(201).send(made)
     },
@@ -130,7 +131,8 @@ export function portalRoutes(app: App, reads: Pick<Reads, "run">, tokens: Pick<T
     },
     async (request, reply) => {
       const { id, token_id } = request.params
-      const found = isUuid(id) && isUuid(token_id) && (await reads.run((db) => revokeToken(db, id, token_id)))
+      const found =
+        isUuid(id) && isUuid(token_id) && (await reads.run((db) => revokeToken(db, id, token_id, actorOf(request))))
       if (!found) throw notFound("token")
       tokens.clear()
       return reply.code(204).send()

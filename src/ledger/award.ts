@@ -46,9 +46,12 @@ export function openedAward(awardKey: string, currency: string): AwardFacts {
   }
 }
 
+/** The lock under which an award is opened or registered, while it has no row to lock. */
+export const openingLock = (awardKey: string): string => `a:${awardKey}`
+
 /** As JSON: the connections read no arrays. */
-const portalNames = sql<string[] | null>`array_to_json(${awards.portals})::text`.mapWith((text: string): string[] =>
-  JSON.parse(text),
+export const portalNames = sql<string[] | null>`array_to_json(${awards.portals})::text`.mapWith(
+  (text: string): string[] => JSON.parse(text),
 )
 
 const facts = {

@@ -5,7 +5,15 @@
 import type { Tx } from "../db/client.js"
 import { type Ask, type Book, type Ledger, type OpenOptions, Outdated } from "../gate/operation.js"
 import { type OutboxEvent, writeEvents } from "../outbox/outbox.js"
-import { type AwardAddition, type AwardFacts, addToAwards, lockAwards, openedAward, readAwards } from "./award.js"
+import {
+  type AwardAddition,
+  type AwardFacts,
+  addToAwards,
+  lockAwards,
+  openedAward,
+  openingLock,
+  readAwards,
+} from "./award.js"
 import { type Facts, type Line, writeLines } from "./disbursement.js"
 
 /** What an accepted request writes. */
@@ -13,9 +21,6 @@ export interface Rows {
   readonly disbursements: readonly Line[]
   readonly outbox: readonly OutboxEvent[]
 }
-
-/** The lock under which an award is opened, while it has no row to lock. */
-const openingLock = (awardKey: string): string => `a:${awardKey}`
 
 /** @param rule `registered`: only registered awards may be drawn on */
 export function createLedger(rule: "open" | "registered"): Ledger<Facts, Rows> {

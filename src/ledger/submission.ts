@@ -14,7 +14,7 @@ import { hasUeiCheckCharacter, ueiPattern } from "./uei.js"
  * Text that a person can read and compare: letters, marks, numbers, punctuation, symbols, and spaces inside, counted in code points. No
  * control or format characters, no line separators, nothing unassigned or for private use.
  */
-function printableText(charsMax: number) {
+export function printableText(charsMax: number) {
   const visible = "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}"
   // Each space is followed by more, so a text neither begins nor ends with one; the count is the refinement's, in code points.
   return z
@@ -48,12 +48,15 @@ export const timestampText = z
   .meta({ format: "date-time" })
 
 /** Three upper-case letters; whether they name a currency is asked later, of new requests only. */
-const currencyText = z.string().regex(/^[A-Z]{3}$/, { error: "must be an ISO 4217 code of three upper-case letters" })
+export const currencyText = z
+  .string()
+  .regex(/^[A-Z]{3}$/, { error: "must be an ISO 4217 code of three upper-case letters" })
 
 /** A positive amount in minor units: an integer in every JSON reader's eyes. */
 const amountCents = z.int().min(1).max(limits.amountCentsMax)
 
-const awardIdText = printableText(limits.awardIdCharsMax)
+/** An award's id, as it may be sent. */
+export const awardIdText = printableText(limits.awardIdCharsMax)
 
 const calendarDate = z.iso.date({ error: "must be a real date, YYYY-MM-DD" })
 

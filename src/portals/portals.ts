@@ -1,5 +1,5 @@
 /**
- * Portals and their tokens: all SQL on both tables. A token is 256 random bits, shown once and kept only as its sha256; it is found by that hash
+ * Portals and their tokens: all SQL on both tables; each change with its operator's action. A token is 256 random bits, shown once and kept only as its sha256; it is found by that hash
  * and compared in constant time. Revoked tokens stay in the table, as evidence of who could do what when. Nothing here logs a token.
  */
 import { hash, randomBytes, timingSafeEqual } from "node:crypto"
@@ -8,6 +8,7 @@ import { z } from "zod"
 import type { Db } from "../db/client.js"
 import { bootstrapPortal, utc } from "../db/reading.js"
 import { portals, portalTokens } from "../db/tables/callers.js"
+import { type Action, type Actor, recordActions } from "../evidence/operator-actions.js"
 import { newId } from "../ids.js"
 import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
@@ -66,7 +67,7 @@ export interface PortalRow {
  * Registers a portal with its first token, both or neither.
  * @throws Problem invalid-request when the name is taken or reserved
  */
-export async function createPortal(db: Db, request: z.output<typeof portalRequest>): Promise<NewPortal> {
+export async function createPortal(db: Db, request: z.output<typeof portalRequest>, actor: Actor): Promise<NewPortal> {
   if (request.name.toLowerCase() === bootstrapPortal.name) throw nameFault("reserved", "the name is reserved")
   const portal = { id: newId(), name: request.name, role: request.role, key_required: request.key_required ?? false }
   const { token, row } = newToken(portal.id)
@@ -78,8 +79,29 @@ export async function createPortal(db: Db, request: z.output<typeof portalReques
       .returning({ id: portals.id })
     if (made.length === 0) throw nameFault("taken", "another portal has this name")
     await tx.insert(portalTokens).values(row)
+    const { id: subject, ...after } = portal
+    await recordActions(tx, actor, [
+      {
+        id: newId(),
+        action: "portal.create",
+        subject,
+        before: null,
+        after: { ...after, token_id: row.id },
+        reason: null,
+      },
+    ])
   })
   return { id: portal.id, name: portal.name, role: portal.role, token }
+}
+
+/** Of these names, those that no portal has. */
+export async function findMissingPortals(db: Db, names: readonly string[]): Promise<string[]> {
+  const found = await db
+    .select({ name: portals.name })
+    .from(portals)
+    .where(sql`${portals.name} = ANY(${sql.param(names)}::text[])`)
+  const known = new Set(found.map((row) => row.name))
+  return names.filter((name) => !known.has(name))
 }
 
 /** All portals, by name. Few by nature: they are registered by hand. */
@@ -116,26 +138,50 @@ export async function findPortalByName(db: Db, name: string): Promise<{ id: stri
 }
 
 /** One more token, beside those the portal has, so that one can be rotated without a gap; null when there is no such portal. */
-export async function addToken(db: Db, portalId: string): Promise<{ id: string; token: string } | null> {
+export async function addToken(db: Db, portalId: string, actor: Actor): Promise<{ id: string; token: string } | null> {
   const { token, row } = newToken(portalId)
-  const made = await db
-    .insert(portalTokens)
-    .select(
-      // The portal's existence is part of the statement: no error to catch.
-      sql`SELECT ${row.id}::uuid, p.id, ${row.token_sha256}::bytea, now(), NULL FROM ${portals} p WHERE p.id = ${portalId}::uuid`,
-    )
-    .returning({ id: portalTokens.id })
-  return made.length === 1 ? { id: row.id, token } : null
+  return db.transaction(async (tx) => {
+    const made = await tx
+      .insert(portalTokens)
+      .select(
+        // The portal's existence is part of the statement: no error to catch.
+        sql`SELECT ${row.id}::uuid, p.id, ${row.token_sha256}::bytea, now(), NULL FROM ${portals} p WHERE p.id = ${portalId}::uuid`,
+      )
+      .returning({ portal_id: portalTokens.portal_id })
+    const [portal] = made
+    if (!portal) return null
+    await recordActions(tx, actor, [tokenAction("token.add", portal.portal_id, row.id)])
+    return { id: row.id, token }
+  })
 }
 
 /** False when the portal has no such token. A token revoked before stays as it is, and counts as found. */
-export async function revokeToken(db: Db, portalId: string, tokenId: string): Promise<boolean> {
-  const found = await db
-    .update(portalTokens)
-    .set({ revoked_at: sql`coalesce(${portalTokens.revoked_at}, now())` })
-    .where(and(eq(portalTokens.id, tokenId), eq(portalTokens.portal_id, portalId)))
-    .returning({ id: portalTokens.id })
-  return found.length === 1
+export async function revokeToken(db: Db, portalId: string, tokenId: string, actor: Actor): Promise<boolean> {
+  const token = and(eq(portalTokens.id, tokenId), eq(portalTokens.portal_id, portalId))
+  return db.transaction(async (tx) => {
+    const [revoked] = await tx
+      .update(portalTokens)
+      .set({ revoked_at: sql`now()` })
+      .where(and(token, isNull(portalTokens.revoked_at)))
+      .returning({ id: portalTokens.id, portal_id: portalTokens.portal_id })
+    if (!revoked) return (await tx.select({ id: portalTokens.id }).from(portalTokens).where(token)).length === 1
+    await recordActions(tx, actor, [tokenAction("token.revoke", revoked.portal_id, revoked.id)])
+    return true
+  })
+}
+
+/** The token by its id: the token itself, and its hash, are nobody's to read. */
+function tokenAction(action: "token.add" | "token.revoke", portalId: string, tokenId: string): Action {
+  const token = { token_id: tokenId }
+  const added = action === "token.add"
+  return {
+    id: newId(),
+    action,
+    subject: portalId,
+    before: added ? null : token,
+    after: added ? token : null,
+    reason: null,
+  }
 }
 
 /** Who the token belongs to; null when it is unknown or revoked. */

@@ -266,6 +266,34 @@ t.test(
     await visit("GET /v1/disbursements", "invalid-cursor", { token, query: "?cursor=nope" })
     await visit("GET /v1/disbursements", "invalid-request", { token, query: "?limit=0" })
 
+    const award_id = submission.award_id
+    const rules = (method: string, expected: number | ProblemCode, json: object, id = award_id) =>
+      visit(`${method} /v1/awards/{award_id}`, expected, { path: { award_id: id }, json })
+    await rules("PUT", 201, { currency: "USD", obligated_cents: 100, portals: ["east"] }, "B/1")
+    await rules("PUT", 200, { currency: "USD", obligated_cents: 500_000 })
+    await rules("PUT", "ceiling-below-net", { currency: "USD", obligated_cents: 1 })
+    await rules("PUT", "currency-mismatch", { currency: "EUR" })
+    await rules("PUT", "currency-unknown", { currency: "ZZZ" })
+    await rules("PUT", "invalid-request", { currency: "USD", portals: ["nobody"] })
+    await rules("PATCH", "award-not-found", {}, "B/2")
+    const { body: capped } = await submit(201, { amount_cents: 1 }, "k-4")
+    t.equal(capped.award.available_cents, 500_000 - 250_001, "an answer with what is left was seen")
+    await submit("award-funds-exceeded", { amount_cents: 250_000 }, "k-5")
+    await rules("PATCH", 200, { period_end: "2020-12-31" })
+    await submit("award-period-closed", {}, "k-5")
+    await rules("PATCH", 200, { status: "suspended" })
+    await submit("award-not-active", {}, "k-5")
+    await rules("PATCH", 200, { portals: [] })
+    await submit("award-not-permitted", {}, "k-5")
+    await visit("GET /v1/awards/{award_id}", 200, { token, path: { award_id } })
+    await visit("GET /v1/awards/{award_id}", "award-not-found", { token, path: { award_id: "B/2" } })
+    await visit("GET /v1/awards/{award_id}", "invalid-request", { token, path: { award_id: " " } })
+    await visit("GET /v1/awards", 200, { query: "?limit=1" })
+    await visit("GET /v1/awards", "invalid-cursor", { query: "?cursor=nope" })
+    await visit("GET /v1/awards/{award_id}/history", 200, { path: { award_id } })
+    await visit("GET /v1/operator-actions", 200, { query: "?subject=B%2F1" })
+    await rules("PATCH", 200, { portals: null, status: null, period_end: null })
+
     await visit("GET /v1/idempotency-keys/{key}", 200, { token, path: { key: "k-1" } })
     await visit("GET /v1/idempotency-keys/{key}", "idempotency-key-unknown", { token, path: { key: "k-9" } })
     await visit("GET /v1/idempotency-keys/{key}", "idempotency-key-invalid", { token, path: { key: "é" } })
@@ -354,7 +382,7 @@ t.test("each request example, pasted into the running service, succeeds", async 
     const json = doc.requestBody.content["application/json"].example
     t.ok(json, `${name} has an example`)
     const answer = await service.call(method, path, { token: tokens[role] ?? null, json, headers })
-    t.equal(answer.status, 201, `${name}: ${answer.text}`)
+    t.ok(answer.status < 300 && doc.responses[answer.status], `${name}: ${answer.text}`)
   }
   const { properties } = document.components.schemas.Submission
   const all = Object.fromEntries(Object.entries<Json>(properties).map(([name, schema]) => [name, schema.examples?.[0]]))

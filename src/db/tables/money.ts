@@ -19,7 +19,7 @@ import {
 } from "drizzle-orm/pg-core"
 import { instant } from "./types.js"
 
-/** An award's totals: the one row that its submissions share. Narrow, and no index on what changes, so that updates stay HOT. */
+/** An award's totals: the one row that its submissions share. Narrow, and no index on what changes with them, so that updates stay HOT. */
 export const awards = pgTable(
   "awards",
   {
@@ -50,6 +50,8 @@ export const awards = pgTable(
     portals: text("portals").array(),
   },
   (t) => [
+    // The awards that name a portal. Rules seldom change, so the totals' updates stay HOT.
+    index("awards_portals").using("gin", t.portals).where(sql`portals IS NOT NULL`),
     // Beyond 2^53 - 1 a JSON integer is no longer exact for every reader.
     check("awards_disbursed_cents", sql`${t.disbursed_cents} BETWEEN 0 AND 9007199254740991`),
     check("awards_returned_cents", sql`${t.returned_cents} BETWEEN 0 AND ${t.disbursed_cents}`),
@@ -116,6 +118,8 @@ export const disbursements = pgTable(
     index("disbursements_recorded_at").on(t.recorded_at, t.id),
     index("disbursements_owner").on(sql`coalesce(owner_id, portal_id)`, t.recorded_at, t.id),
     index("disbursements_award").on(t.award_key, t.recorded_at, t.id),
+    // The awards that a portal has drawn on, found by leaps; narrow, and equal entries share their space.
+    index("disbursements_owner_award").on(sql`coalesce(owner_id, portal_id)`, t.award_key),
     // An operator's look-up of a portal's own number.
     index("disbursements_submission_id").on(t.submission_id).where(sql`submission_id IS NOT NULL`),
     // What came back of a disbursement.

@@ -1,0 +1,2 @@
+CREATE INDEX "awards_portals" ON "awards" USING gin ("portals") WHERE portals IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "disbursements_owner_award" ON "disbursements" USING btree (coalesce(owner_id, portal_id),"award_key");
