@@ -29,6 +29,7 @@ import { problemPages } from "./problem-pages.js"
 import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
 import { refuseConnect, writeUnreadable } from "./raw-problems.js"
 import { registerRequestLog } from "./request-log.js"
+import { returnRoutes } from "./returns.js"
 import { securityHeaders } from "./security-headers.js"
 import { submissionRoutes } from "./submissions.js"
 import { validatorCompiler } from "./validation.js"
@@ -63,6 +64,7 @@ export function buildApp(deps: AppDeps): App {
     openapiRoutes(routes)
     portalRoutes(routes, reads, tokens)
     disbursementRoutes(routes, { reads, reports })
+    returnRoutes(routes, { gate: deps.gate, metrics, reads })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)
     awardRoutes(routes, { reads, changes: deps.changes ?? reads })

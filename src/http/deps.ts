@@ -8,15 +8,14 @@ import type { ZodTypeProvider } from "fastify-type-provider-zod"
 import type { Config } from "../config.js"
 import type { Reads } from "../db/client.js"
 import type { Gate } from "../gate/gate.js"
-import type { Rows } from "../ledger/book.js"
-import type { Facts } from "../ledger/disbursement.js"
+import type { AllFacts, Rows } from "../ledger/book.js"
 import type { Caller, Role } from "../portals/portals.js"
 import type { ProblemCode } from "../problems.js"
 import type { Metrics } from "./metrics.js"
 
 /** What an operation that records something needs. */
 export interface GatedDeps {
-  readonly gate: Gate<Facts, Rows>
+  readonly gate: Gate<AllFacts, Rows>
   readonly metrics: Metrics
 }
 
@@ -27,7 +26,7 @@ export interface AppDeps {
   readonly reports?: Reads
   /** Operators' changes: they may wait for an award, and must keep no read waiting. Absent: `reads`. */
   readonly changes?: Reads
-  readonly gate: Gate<Facts, Rows>
+  readonly gate: Gate<AllFacts, Rows>
   /** Absent: nothing is logged. */
   readonly logger?: FastifyBaseLogger
   /** Absent: made for this app. */

@@ -25,7 +25,7 @@ import { isUuid } from "./portals.js"
 const cents = z.int().meta({ examples: [125000] })
 
 /** One line of the ledger. */
-const ledgerLine = z
+export const ledgerLine = z
   .object({
     id: z.string().meta({ format: "uuid" }),
     kind: z.enum(["disbursement", "return", "reversal"]),
@@ -51,7 +51,7 @@ const ledgerLine = z
   })
   .meta({ id: "LedgerLine" })
 
-const exampleLine: LedgerLine = {
+export const exampleLine: LedgerLine = {
   id: "0197c3a2-5b1e-7c4d-9a6f-2f1d3b5c7e90",
   kind: "disbursement",
   award_id: "A-2026-014",

@@ -8,8 +8,7 @@ import { canonicalRequest, fingerprint } from "../gate/fingerprint.js"
 import { type KeyStrategy, parseKeyHeader, quoteKey } from "../gate/key.js"
 import type { Ask, Claimed, Settled } from "../gate/operation.js"
 import { newId } from "../ids.js"
-import type { Rows } from "../ledger/book.js"
-import type { Facts } from "../ledger/disbursement.js"
+import type { AllFacts, Rows } from "../ledger/book.js"
 import { Problem } from "../problems.js"
 import type { App, GatedDeps } from "./deps.js"
 import type { SubmissionOutcome } from "./metrics.js"
@@ -24,6 +23,10 @@ export interface Prepared {
   readonly awardKey: string | null
   /** As sent; the one value of a payload that a log line may hold. */
   readonly awardId: string | null
+  /** The line that it returns or reverses. */
+  readonly undoes?: string
+  /** The portal's account whose balance it tells. */
+  readonly account?: string
   /** The key where the header is absent; null: the header is needed. */
   derive(): { key: string; strategy: KeyStrategy } | null
   /** JSON pointers of the members in which a stored request differs. */
@@ -33,7 +36,7 @@ export interface Prepared {
 declare module "fastify" {
   interface FastifyRequest {
     /** The key, claimed in an open transaction; set by the preHandler of every operation that records something. */
-    claim: Claimed<Facts, Rows> | null
+    claim: Claimed<AllFacts, Rows> | null
     /** What the claim was asked for. */
     ask: Ask | null
   }
@@ -81,8 +84,8 @@ export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyR
       fingerprint: fingerprint(canonical),
       submissionId: prepared.submissionId,
       awardKey: prepared.awardKey,
-      undoes: null,
-      account: null,
+      undoes: prepared.undoes ?? null,
+      account: prepared.account ?? null,
       bulk: false,
       resourceId: newId(),
       requestText: request.bodyBytes.toString("utf8"),

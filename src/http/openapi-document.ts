@@ -139,6 +139,7 @@ const exampleMembers: Partial<Record<ProblemCode, Json>> = {
   "submission-purged": { disbursement_id: exampleId },
   "award-funds-exceeded": { available_cents: 100 },
   "ceiling-below-net": { net_cents: 125000 },
+  "return-exceeds-disbursement": { available_cents: 100 },
 }
 
 function exampleOf(code: ProblemCode, fault: Fault): Json {

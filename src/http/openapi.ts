@@ -113,7 +113,7 @@ const problemSchema = z
       .optional()
       .describe("JSON pointers of the members that differ from the original request"),
     disbursement_id: z.string().optional().describe("What is recorded already"),
-    available_cents: z.int().optional().describe("What the award had left at this decision"),
+    available_cents: z.int().optional().describe("What the award, or the disbursement, had left at this decision"),
     net_cents: z.int().optional().describe("What the award has disbursed, less what came back"),
   })
   .meta({ id: "Problem", description: "RFC 9457 problem details; a program needs only `retry`." })

@@ -4,7 +4,8 @@
  */
 import { z } from "zod"
 import { submissionSchema } from "../ledger/submission.js"
-import { answer, bodyProblems, faultSchema, type HeaderDoc, problemResponses } from "./openapi.js"
+import { keyHeader, keyProblems, recordedAnswers } from "./key-docs.js"
+import { bodyProblems, faultSchema, problemResponses } from "./openapi.js"
 
 const instant = z.string().meta({ format: "date-time" })
 const cents = z.int()
@@ -40,16 +41,6 @@ const example = {
   warnings: [],
 }
 
-const answerHeaders: Record<string, HeaderDoc> = {
-  "Idempotency-Key": { type: "string", description: "The key used, quoted" },
-  "Idempotency-Key-Source": {
-    type: "string",
-    enum: ["client", "derived"],
-    description: "`client`: as sent; `derived`: none was sent",
-  },
-  Location: { type: "string", format: "uri-reference", description: "The ledger line, `/v1/disbursements/{id}`" },
-}
-
 /** Spread it into the route's schema. */
 export const submissionDocs = {
   operationId: "submit",
@@ -58,14 +49,7 @@ export const submissionDocs = {
   description: `Send it with a key of its own in \`Idempotency-Key\`, and send **the same body with the same key** again until it is answered: it is recorded once.
 
 The same key with another body is refused with 422, and the first stays as it is. Without the header a key is derived from award, timestamp and contents, so that equal contents are one submission.`,
-  requestHeaders: {
-    "Idempotency-Key": {
-      type: "string",
-      description:
-        'The caller\'s name for this one intended disbursement: 1 to 255 printable ASCII characters, in double quotes (`"inv-7781-a"`, an RFC 8941 string) or bare. Save it before you send.',
-      examples: ['"inv-7781-a"'],
-    },
-  },
+  requestHeaders: keyHeader("disbursement", '"inv-7781-a"'),
   // Named here, not in the ledger: the name is the document's.
   body: submissionSchema.meta({
     id: "Submission",
@@ -73,31 +57,10 @@ The same key with another body is refused with 422, and the first stays as it is
     examples: [{ award_id: "A-2026-014", submission_timestamp: "2025-07-01T09:00:00Z", amount_cents: 125000 }],
   }),
   response: {
-    201: answer(recorded, "**Recorded now.** Keep `id`; you are done.", { example, headers: answerHeaders }),
-    200: answer(
-      recorded,
-      "**Recorded by an earlier try**: its answer, byte for byte. Nothing more was recorded; you are done.",
-      {
-        example,
-        headers: {
-          ...answerHeaders,
-          "Idempotent-Replayed": {
-            type: "boolean",
-            enum: [true],
-            description: "This is the answer of an earlier request",
-          },
-          "Idempotency-Original-Status": { type: "integer", enum: [201], description: "That answer's status" },
-        },
-      },
-    ),
+    ...recordedAnswers(recorded, example, "The ledger line, `/v1/disbursements/{id}`"),
     ...problemResponses(
       ...bodyProblems,
-      "idempotency-key-invalid",
-      "idempotency-key-required",
-      "idempotency-key-reused",
-      "idempotency-key-voided",
-      "request-in-progress",
-      "submission-purged",
+      ...keyProblems,
       "duplicate-submission",
       "submission-timestamp-in-future",
       "currency-unknown",

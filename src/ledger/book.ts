@@ -1,6 +1,7 @@
 /**
  * The ledger's part in a group: the facts of one transaction, kept up to date in memory while members are decided in turn, then written as sets.
  * Order of the writing: totals first (where facts may turn out outdated), then lines, then events, so that the outbox's order is the award's.
+ * A statement that would write no row is not sent.
  */
 import type { Tx } from "../db/client.js"
 import { type Ask, type Book, type Ledger, type OpenOptions, Outdated } from "../gate/operation.js"
@@ -14,22 +15,35 @@ import {
   openingLock,
   readAwards,
 } from "./award.js"
-import { type Facts, type Line, writeLines } from "./disbursement.js"
+import type { Facts } from "./disbursement.js"
+import { type AnyLine, writeLines } from "./line.js"
+import { type Original, readOriginals } from "./original.js"
+import { afterReturn } from "./return.js"
+
+/** What a request of any kind is decided on. */
+export interface AllFacts extends Facts {
+  /** The line that it returns or reverses; null when it undoes none, or there is no such line. */
+  readonly original: Original | null
+}
 
 /** What an accepted request writes. */
 export interface Rows {
-  readonly disbursements: readonly Line[]
+  readonly disbursements: readonly AnyLine[]
   readonly outbox: readonly OutboxEvent[]
 }
 
 /** @param rule `registered`: only registered awards may be drawn on */
-export function createLedger(rule: "open" | "registered"): Ledger<Facts, Rows> {
+export function createLedger(rule: "open" | "registered"): Ledger<AllFacts, Rows> {
   return {
     async open(tx, asks, how) {
       const keys = [...new Set(asks.flatMap((ask) => ask.awardKey ?? []))].sort()
-      const { known, heldKeys } = await readFacts(tx, keys, how)
+      const ids = asks.flatMap((ask) => ask.undoes ?? [])
+      const [{ known, heldKeys }, originals] = await Promise.all([
+        readFacts(tx, keys, how),
+        ids.length === 0 ? [] : readOriginals(tx, ids),
+      ])
       const held = new Set(asks.filter((ask) => ask.awardKey !== null && heldKeys.has(ask.awardKey)))
-      return openBook(known, held, how.now, rule === "registered")
+      return openBook(known, originals, held, how.now, rule === "registered")
     },
   }
 }
@@ -58,37 +72,66 @@ async function readFacts(
 
 function openBook(
   known: readonly AwardFacts[],
+  read: readonly Original[],
   held: ReadonlySet<Ask>,
   now: string,
   registeredOnly: boolean,
-): Book<Facts, Rows> {
+): Book<AllFacts, Rows> {
   const awards = new Map(known.map((award) => [award.awardKey, award]))
+  const originals = new Map(read.map((original) => [original.id, original]))
   const additions = new Map<string, AwardAddition>()
-  const lines: Line[] = []
+  const lines: AnyLine[] = []
   const events: OutboxEvent[] = []
+
+  function add({ awardKey, awardId, currency, disbursedCents, returnedCents }: Change): void {
+    const award = awards.get(awardKey) ?? openedAward(awardKey, currency)
+    awards.set(awardKey, {
+      ...award,
+      disbursedCents: award.disbursedCents + disbursedCents,
+      returnedCents: award.returnedCents + returnedCents,
+    })
+    const before = additions.get(awardKey)
+    additions.set(awardKey, {
+      awardKey,
+      awardId: before?.awardId ?? awardId,
+      currency,
+      rulesVersion: award.rulesVersion,
+      disbursedCents: (before?.disbursedCents ?? 0) + disbursedCents,
+      returnedCents: (before?.returnedCents ?? 0) + returnedCents,
+    })
+  }
+
   return {
     held,
-    facts: (ask) => ({ now, award: (ask.awardKey === null ? null : awards.get(ask.awardKey)) ?? null, registeredOnly }),
+    facts: (ask) => ({
+      now,
+      award: (ask.awardKey === null ? null : awards.get(ask.awardKey)) ?? null,
+      registeredOnly,
+      original: (ask.undoes === null ? null : originals.get(ask.undoes)) ?? null,
+    }),
     enter(_ask, rows) {
       for (const line of rows.disbursements) {
-        const { award_key: awardKey, award_id: awardId, currency, amount_cents } = line.submission
-        const award = awards.get(awardKey) ?? openedAward(awardKey, currency)
-        awards.set(awardKey, { ...award, disbursedCents: award.disbursedCents + amount_cents })
-        const before = additions.get(awardKey)
-        additions.set(awardKey, {
-          awardKey,
-          awardId: before?.awardId ?? awardId,
-          currency,
-          rulesVersion: award.rulesVersion,
-          disbursedCents: (before?.disbursedCents ?? 0) + amount_cents,
-          returnedCents: before?.returnedCents ?? 0,
-        })
+        add(changeOf(line))
+        if (line.kind !== "disbursement") originals.set(line.original.id, afterReturn(line))
         lines.push(line)
       }
-      events.push(...rows.outbox)
+      for (const event of rows.outbox) events.push(event)
     },
     write: (tx) => [addAll(tx, additions, known, now), writeLines(tx, lines), ...writeEvents(tx, events, now)],
   }
+}
+
+/** What a line does to its award's totals. */
+type Change = Omit<AwardAddition, "rulesVersion">
+
+function changeOf(line: AnyLine): Change {
+  if (line.kind === "disbursement") {
+    const { award_key, award_id, currency, amount_cents } = line.submission
+    return { awardKey: award_key, awardId: award_id, currency, disbursedCents: amount_cents, returnedCents: 0 }
+  }
+  const { awardKey, members } = line.original
+  const { award_id, currency } = members
+  return { awardKey, awardId: award_id, currency, disbursedCents: 0, returnedCents: line.returnedCents }
 }
 
 async function addAll(

@@ -222,6 +222,6 @@ function column(name: keyof LedgerLine): Column<LedgerLine> {
 }
 
 /** The normal form of a submission's own timestamp. */
-function withoutTrailingZeros(timestamp: string): string {
+export function withoutTrailingZeros(timestamp: string): string {
   return timestamp.replace(/\.?0+Z$/, "Z")
 }

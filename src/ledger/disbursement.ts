@@ -1,10 +1,7 @@
 /**
- * A disbursement: deciding it (pure), writing ledger lines as a set, and the answer and event that go with it. What is decided here rests on the
+ * A disbursement: deciding it (pure), and the answer and event that go with it. What is decided here rests on the
  * facts alone; the clock and the lists that change come in through them, so an old recorded request is replayed before any of this is asked.
  */
-import { sql } from "drizzle-orm"
-import type { Tx } from "../db/client.js"
-import { disbursements } from "../db/tables/money.js"
 import type { Answer } from "../gate/operation.js"
 import { newId } from "../ids.js"
 import { limits } from "../limits.js"
@@ -116,29 +113,4 @@ export function disbursementRecorded(line: Line): OutboxEvent {
       recorded_at: line.recordedAt,
     },
   }
-}
-
-/** Writes ledger lines: one INSERT; nothing waits, since their claims are this transaction's own. */
-export function writeLines(tx: Tx, lines: readonly Line[]): Promise<unknown> {
-  const rows = lines.map(({ submission, ...line }) => ({
-    id: line.id,
-    kind: line.kind,
-    portal_id: line.portalId,
-    key: line.idempotencyKey,
-    recorded_at: line.recordedAt,
-    ...submission,
-    details: undefined,
-  }))
-  return tx
-    .insert(disbursements)
-    .select(
-      sql`SELECT l.id, l.kind, l.portal_id, l.key, l.award_key, l.award_id, l.amount_cents, l.currency, l.submission_timestamp, l.submission_id,
-            l.assistance_listing_number, l.fain, l.recipient_uei, l.invoice_ref, l.period_from, l.period_to, NULL::uuid, NULL::text, l.recorded_at, NULL::uuid
-          FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS l(id uuid, kind text, portal_id uuid, key text, award_key text,
-            award_id text, amount_cents bigint, currency text, submission_timestamp timestamptz, submission_id text,
-            assistance_listing_number text, fain text, recipient_uei text, invoice_ref text, period_from text, period_to text,
-            recorded_at timestamptz)`,
-    )
-    .prepare("write_lines")
-    .execute()
 }

@@ -53,7 +53,7 @@ export const currencyText = z
   .regex(/^[A-Z]{3}$/, { error: "must be an ISO 4217 code of three upper-case letters" })
 
 /** A positive amount in minor units: an integer in every JSON reader's eyes. */
-const amountCents = z.int().min(1).max(limits.amountCentsMax)
+export const amountCents = z.int().min(1).max(limits.amountCentsMax)
 
 /** An award's id, as it may be sent. */
 export const awardIdText = printableText(limits.awardIdCharsMax)

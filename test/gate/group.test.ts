@@ -96,10 +96,9 @@ t.test("rows that Postgres refuses cost their own member the answer, and nobody 
       claimed.write((facts) => {
         const decision = decide(facts)
         if (decision instanceof Error) return decision
-        const disbursements = decision.disbursements.map((line) => ({
-          ...line,
-          submission: { ...line.submission, fain: "nul\u0000" },
-        }))
+        const disbursements = decision.disbursements.map((line) =>
+          line.kind === "disbursement" ? { ...line, submission: { ...line.submission, fain: "nul\u0000" } } : line,
+        )
         return { ...decision, disbursements }
       }),
     )

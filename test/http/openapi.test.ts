@@ -293,6 +293,27 @@ t.test(
     await visit("GET /v1/awards/{award_id}/history", 200, { path: { award_id } })
     await visit("GET /v1/operator-actions", 200, { query: "?subject=B%2F1" })
     await rules("PATCH", 200, { portals: null, status: null, period_end: null })
+    const back = (name: string, expected: number | ProblemCode, key: string | null, json: object, id = line.id) =>
+      visit(`POST /v1/disbursements/{id}/${name}`, expected, {
+        token,
+        path: { id },
+        json: { reason: "Paid twice", ...json },
+        ...(key === null ? {} : { headers: { "idempotency-key": key } }),
+      })
+    const { body: part } = await back("returns", 201, "r-1", { amount_cents: 25_000 })
+    await back("returns", 200, "r-1", { amount_cents: 25_000 })
+    await back("returns", "idempotency-key-reused", "r-1", { amount_cents: 25_001 })
+    await back("returns", "idempotency-key-required", null, { amount_cents: 1 })
+    await back("returns", "return-exceeds-disbursement", "r-2", { amount_cents: 100_001 })
+    await back("returns", "not-found", "r-2", { amount_cents: 1 }, nobody)
+    await back("returns", "invalid-request", "r-2", { amount_cents: -1 })
+    await visit("GET /v1/disbursements/{id}", 200, { token, path: { id: part.id } })
+    await back("reversal", 201, "r-3", {})
+    await back("reversal", 200, "r-3", {})
+    await back("reversal", "idempotency-key-reused", "k-1", {})
+    await back("reversal", "already-reversed", "r-4", {})
+    await back("returns", "already-reversed", "r-4", { amount_cents: 1 })
+    await back("reversal", "not-found", "r-4", {}, part.id)
 
     await visit("GET /v1/idempotency-keys/{key}", 200, { token, path: { key: "k-1" } })
     await visit("GET /v1/idempotency-keys/{key}", "idempotency-key-unknown", { token, path: { key: "k-9" } })
@@ -370,6 +391,11 @@ t.test("each request example, pasted into the running service, succeeds", async 
   const service = await startService(t)
   const tokens: Record<string, string> = {}
   for (const role of ["portal", "operator"] as const) tokens[role] = (await service.portal(role, role)).token
+  // What the examples of lines that undo one are about.
+  const { body: made } = await service.call("POST", "/v1/submissions", {
+    token: tokens.portal ?? null,
+    json: submission,
+  })
   const withBody = operations.filter(({ doc }) => doc.requestBody)
   t.ok(withBody.length >= 2)
   for (const { name, method, path, doc } of withBody) {
@@ -381,7 +407,8 @@ t.test("each request example, pasted into the running service, succeeds", async 
     const [, role = ""] = /role `(\w+)`/.exec(doc.description) ?? []
     const json = doc.requestBody.content["application/json"].example
     t.ok(json, `${name} has an example`)
-    const answer = await service.call(method, path, { token: tokens[role] ?? null, json, headers })
+    const url = path.replace("{id}", made.id)
+    const answer = await service.call(method, url, { token: tokens[role] ?? null, json, headers })
     t.ok(answer.status < 300 && doc.responses[answer.status], `${name}: ${answer.text}`)
   }
   const { properties } = document.components.schemas.Submission
