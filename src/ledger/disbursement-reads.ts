@@ -176,15 +176,9 @@ function select(db: Db, where: SQL | undefined, limit: number) {
 
 type Row = Awaited<ReturnType<typeof select>>[number]
 
-function toLine({
-  disbursement_id,
-  reason,
-  recorded_by,
-  returned_cents,
-  submission_timestamp,
-  ...row
-}: Row): LedgerLine {
-  const line = { ...row, submission_timestamp: withoutTrailingZeros(submission_timestamp) }
+function toLine({ disbursement_id, reason, recorded_by, returned_cents, ...row }: Row): LedgerLine {
+  // The members keep their places: an answer that tells a line has these same bytes.
+  const line = { ...row, submission_timestamp: withoutTrailingZeros(row.submission_timestamp) }
   if (row.kind === "disbursement") return { ...line, returned_cents, net_cents: row.amount_cents - returned_cents }
   if (disbursement_id === null || reason === null) throw new Error(`the ${row.kind} must name what it undoes, and why`)
   return { ...line, disbursement_id, reason, recorded_by }
