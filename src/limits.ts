@@ -9,8 +9,6 @@ export const limits = Object.freeze({
   jsonDepthMax: 32,
   awardIdCharsMax: 100,
   submissionIdCharsMax: 128,
-  /** A sentence or two on why money came back. */
-  reasonCharsMax: 500,
   keyCharsMin: 1,
   keyCharsMax: 255,
   /** Largest integer that every JSON reader agrees on, 2^53 - 1: an amount is never a rounded one. */
