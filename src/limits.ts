@@ -98,6 +98,22 @@ export const limits = Object.freeze({
   /** One such statement, its wait for a connection included. */
   exportBatchMs: 5_000,
 
+  // Batches
+  /** Lines of one batch that are read and whose answers are not yet taken by the client: some groups' worth, so that one that waits stalls no lane. */
+  batchLinesMax: 1_024,
+  batchBytesMax: 4 * 1024 * 1024,
+  /** Requests in bulk that are inside the gate, of all batches together. */
+  bulkBytesMax: 16 * 1024 * 1024,
+  /** A line that the gate has no room for tries again after this long, and up to the second figure. */
+  bulkRetryMs: 50,
+  bulkPatienceMs: 8_000,
+  /** Time that a batch reads lines without letting others in. */
+  batchTurnMs: 4,
+  /** Answers to lines that are sent in one piece. */
+  batchPieceCharsMax: 64 * 1024,
+  /** After an early end what the client still sends is thrown away for this long, so that it can read the last line. */
+  lingerMs: 1_000,
+
   // Connections and stopping
   readConnectionsMax: 5,
   /** Operators' changes, which may wait for an award: apart, so that they keep no read waiting. */
@@ -126,4 +142,10 @@ relate(limits.groupAttemptMs < limits.memberMs, "groupAttemptMs < memberMs (a se
 relate(limits.lockMs < limits.statementMs, "lockMs < statementMs")
 relate(limits.decideMs < limits.idleInTransactionMs, "decideMs < idleInTransactionMs")
 relate(limits.groupBytesMax >= limits.bodyBytesMax, "groupBytesMax >= bodyBytesMax (any one request fits a group)")
+relate(limits.bulkBytesMax < limits.queueBytesMax, "bulkBytesMax < queueBytesMax (single requests find the door open)")
+relate(limits.batchBytesMax >= 2 * limits.bodyBytesMax, "batchBytesMax >= 2 * bodyBytesMax (any line fits)")
+relate(
+  limits.memberMs + limits.lingerMs < limits.stopMs - 2_000,
+  "memberMs + lingerMs < stopMs - 2 s (a batch ends inside a stop)",
+)
 relate(limits.memberMs + 1_000 < limits.stopMs, "memberMs + 1 s < stopMs (what is in flight ends inside a stop)")

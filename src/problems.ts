@@ -57,9 +57,10 @@ export const problems = {
   },
   "media-type-unsupported": {
     status: 415,
-    title: "The body must be application/json",
+    title: "The body's media type is not read here",
     ...fix,
-    advice: "Send the body as UTF-8 JSON with `Content-Type: application/json`, without a content encoding.",
+    advice:
+      "Send the body as UTF-8 JSON with `Content-Type: application/json` (a batch: `application/x-ndjson`), without a content encoding.",
   },
   "body-too-large": {
     status: 413,

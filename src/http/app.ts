@@ -13,6 +13,7 @@ import { Tokens } from "../portals/tokens.js"
 import { Problem } from "../problems.js"
 import { authenticate, isGuarded, registerAuth } from "./auth.js"
 import { awardRoutes } from "./awards.js"
+import { batchRoutes } from "./batch.js"
 import { registerBodies } from "./bodies.js"
 import { conflictRoutes } from "./conflicts.js"
 import type { App, AppDeps } from "./deps.js"
@@ -70,6 +71,7 @@ export function buildApp(deps: AppDeps): App {
     awardRoutes(routes, { reads, changes: deps.changes ?? reads })
     operatorActionRoutes(routes, reads)
     submissionRoutes(routes, { gate: deps.gate, metrics })
+    batchRoutes(routes, { config, gate: deps.gate, metrics })
   })
   app.register(async (scope) => refuseOtherMethods(scope as App))
   return app

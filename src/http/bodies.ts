@@ -32,7 +32,7 @@ export function registerBodies(app: App): void {
     try {
       if (request.bodyBytes.length > 0) request.body = readJson(request.bodyBytes)
       // Where none is needed none is missed: clients send the Content-Type on a DELETE or a bodyless POST, too.
-      else if (request.routeOptions.schema?.body !== undefined)
+      else if (request.routeOptions.schema?.body !== undefined && request.body === undefined)
         throw new Problem("malformed-json", "The body is empty.")
       done()
     } catch (error) {

@@ -36,7 +36,7 @@ export interface AppDeps {
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, ZodTypeProvider>
 
 /** What the log line of a processed submission says, beside the request's own figures. Never a payload's value but the award id. */
-interface Audit {
+export interface Audit {
   readonly event: string
   /** First 12 characters. */
   readonly key: string

@@ -10,7 +10,7 @@ import type { Ask, Claimed, Settled } from "../gate/operation.js"
 import { newId } from "../ids.js"
 import type { AllFacts, Rows } from "../ledger/book.js"
 import { Problem } from "../problems.js"
-import type { App, GatedDeps } from "./deps.js"
+import type { App, Audit, GatedDeps } from "./deps.js"
 import type { SubmissionOutcome } from "./metrics.js"
 
 /** What an operation says of a request that is valid in itself. */
@@ -74,30 +74,14 @@ export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyR
       .header("idempotency-key", quoteKey(named.key))
       .header("idempotency-key-source", sent === null ? "derived" : "client")
 
-    const canonical = canonicalRequest(prepared.operation, prepared.params, prepared.canonicalBody)
-    const ask: Ask = {
+    const ask = askFor(prepared, named, {
       portalId: request.caller.portalId,
-      key: named.key,
-      keyStrategy: named.strategy,
-      operation: prepared.operation,
-      canonical,
-      fingerprint: fingerprint(canonical),
-      submissionId: prepared.submissionId,
-      awardKey: prepared.awardKey,
-      undoes: prepared.undoes ?? null,
-      account: prepared.account ?? null,
-      bulk: false,
-      resourceId: newId(),
       requestText: request.bodyBytes.toString("utf8"),
       requestId: request.id,
-      differs: prepared.differs,
-    }
+      bulk: false,
+    })
     request.ask = ask
-    request.audit = {
-      event: "refused",
-      key: named.key.slice(0, 12),
-      ...(prepared.awardId === null ? {} : { award_id: prepared.awardId }),
-    }
+    request.audit = auditOf(prepared, named.key, "refused")
     const outcome = await deps.gate.claim(ask)
     if (outcome.kind === "claimed") {
       request.claim = outcome
@@ -107,9 +91,38 @@ export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyR
   }
 }
 
+/** What the gate is asked for a request that is valid in itself, whichever way it came in. */
+export function askFor(
+  prepared: Prepared,
+  named: { readonly key: string; readonly strategy: KeyStrategy },
+  from: Pick<Ask, "portalId" | "requestText" | "requestId" | "bulk">,
+): Ask {
+  const canonical = canonicalRequest(prepared.operation, prepared.params, prepared.canonicalBody)
+  return {
+    ...from,
+    key: named.key,
+    keyStrategy: named.strategy,
+    operation: prepared.operation,
+    canonical,
+    fingerprint: fingerprint(canonical),
+    submissionId: prepared.submissionId,
+    awardKey: prepared.awardKey,
+    undoes: prepared.undoes ?? null,
+    account: prepared.account ?? null,
+    resourceId: newId(),
+    differs: prepared.differs,
+  }
+}
+
+/** What a log line may say of it: the beginning of the key, the award, and no more. */
+export function auditOf({ awardId }: Prepared, key: string, event: string): Audit {
+  return { event, key: key.slice(0, 12), ...(awardId === null ? {} : { award_id: awardId }) }
+}
+
 const asItIs = (body: string): string => body
 
-function countedAs(settled: Settled): SubmissionOutcome {
+/** How its end is counted. */
+export function countedAs(settled: Settled): SubmissionOutcome {
   if (settled.kind === "recorded" || settled.kind === "replayed") return settled.kind
   if (settled.kind === "voided") return "refused"
   switch (settled.problem.code) {

@@ -163,7 +163,7 @@ function exampleOf(code: ProblemCode, fault: Fault): Json {
  */
 function giveExample(document: Json, operation: Json): Fault {
   const content = (operation.requestBody as { content?: Record<string, Json> } | undefined)?.content
-  const media = content?.["application/json"]
+  const media = content?.["application/json"] ?? content?.["application/x-ndjson"]
   const query = ((operation.parameters ?? []) as Json[]).find((parameter) => parameter.in === "query")
   if (media) {
     const { $ref } = media.schema as Json

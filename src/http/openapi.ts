@@ -35,10 +35,20 @@ export function answer(
   description: string,
   more: { example?: unknown; headers?: Record<string, HeaderDoc> } = {},
 ): AnswerDoc {
+  return answerAs("application/json", schema, description, more)
+}
+
+/** An answer of another media type; for NDJSON the schema is a line's. */
+export function answerAs(
+  type: string,
+  schema: z.ZodType,
+  description: string,
+  more: { example?: unknown; headers?: Record<string, HeaderDoc> } = {},
+): AnswerDoc {
   const { example, headers } = more
   return {
     description,
-    content: { "application/json": example === undefined ? { schema } : { schema, example } },
+    content: { [type]: example === undefined ? { schema } : { schema, example } },
     ...(headers ? { headers } : {}),
   }
 }
@@ -89,7 +99,7 @@ export const faultSchema = z
   .meta({ id: "Fault" })
 
 /** Every 4xx and 5xx. */
-const problemSchema = z
+export const problemSchema = z
   .looseObject({
     type: z.url().describe("Leads to a page about this kind of problem"),
     title: z.string().describe("The kind of problem, in words"),

@@ -20,8 +20,8 @@ interface Override {
   readonly retry: Retry
 }
 
-/** The body of a problem reply. */
-function problemBody(problem: Problem, publicUrl: string, instance: string, override?: Override): string {
+/** The body of a problem reply, and the problem of a batch's line. */
+export function problemBody(problem: Problem, publicUrl: string, instance: string, override?: Override): string {
   const { allow: _header, outcome, ...members } = problem.members
   return JSON.stringify({
     type: problemType(publicUrl, problem.code),
@@ -93,7 +93,10 @@ function frameworkProblem(code: string): Problem {
   switch (code) {
     case "FST_ERR_CTP_INVALID_MEDIA_TYPE":
     case "FST_ERR_CTP_EMPTY_TYPE":
-      return new Problem("media-type-unsupported", "The body's Content-Type is missing or not application/json.")
+      return new Problem(
+        "media-type-unsupported",
+        "The body's Content-Type is missing, or not the one that this operation reads.",
+      )
     case "FST_ERR_CTP_BODY_TOO_LARGE":
       return new Problem("body-too-large", `The body is larger than ${limits.bodyBytesMax} bytes.`)
     case "FST_ERR_CTP_INVALID_CONTENT_LENGTH":

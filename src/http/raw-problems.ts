@@ -6,8 +6,18 @@ import type { Socket } from "node:net"
 import { newId } from "../ids.js"
 import { type ProtocolStatus, writeRawProblem } from "./problem-replies.js"
 
+/** Connections whose request may take longer than others, since it shows that it goes on. */
+const unhurried = new WeakSet<Socket>()
+
+/** Lets the request that is under way take its time. @returns ends that */
+export function letTakeItsTime(socket: Socket): () => void {
+  unhurried.add(socket)
+  return () => unhurried.delete(socket)
+}
+
 /** Answers 400, 408 or 431, unless an answer has begun already. */
 export function writeUnreadable(error: NodeJS.ErrnoException, socket: Socket, publicUrl: string): void {
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT" && unhurried.has(socket)) return
   if (error.code === "ECONNRESET" || !socket.writable || answerHasBegun(socket)) {
     socket.destroy()
     return

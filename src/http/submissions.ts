@@ -1,16 +1,22 @@
-/** `POST /v1/submissions`: the way of one submission through the gate. What is decided and written is the ledger's; this file is the way there. */
+/**
+ * `POST /v1/submissions`: the way of one submission through the gate. What is decided and written is the ledger's; this file is the way there, and
+ * the lines of a batch take it too.
+ */
 import type { FastifyRequest } from "fastify"
 import { differences } from "../gate/fingerprint.js"
 import { deriveKey } from "../gate/key.js"
-import { created, decideDisbursement, disbursementRecorded } from "../ledger/disbursement.js"
+import type { Ask, Decide } from "../gate/operation.js"
+import type { Rows } from "../ledger/book.js"
+import { created, decideDisbursement, disbursementRecorded, type Facts } from "../ledger/disbursement.js"
 import { readJsonText } from "../ledger/strict-json.js"
 import {
   canonicalSubmission,
   type NormalisedSubmission,
   normaliseSubmission,
-  parseSubmission,
+  parseSubmissionLine,
   type Submission,
 } from "../ledger/submission.js"
+import type { Caller } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App, GatedDeps } from "./deps.js"
 import { claimIdempotencyKey, type Prepared, sendSettled } from "./idempotency.js"
@@ -32,25 +38,33 @@ export function submissionRoutes(app: App, deps: GatedDeps): void {
     {
       config: { roles: ["portal"] },
       schema: submissionDocs,
-      preHandler: claimIdempotencyKey(deps, prepareSubmission),
+      preHandler: claimIdempotencyKey(deps, prepareRequest),
     },
     async (request, reply) => {
       const { claim, ask, submission, caller } = request
       if (!claim || !ask || !submission) throw new Error("the preHandler claims the key first")
-      const origin = { id: ask.resourceId, portalId: caller.portalId, portal: caller.portal, idempotencyKey: ask.key }
-      const settled = await claim.write((facts) => {
-        const line = decideDisbursement(submission, origin, facts)
-        if (line instanceof Problem) return line
-        return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line, facts) }
-      })
-      return sendSettled(deps, request, reply, settled)
+      return sendSettled(deps, request, reply, await claim.write(decideSubmission(submission, ask, caller)))
     },
   )
 }
 
-function prepareSubmission(request: FastifyRequest): Prepared {
-  const submission = normaliseSubmission(request.body as Submission)
-  request.submission = submission
+function prepareRequest(request: FastifyRequest): Prepared {
+  request.submission = normaliseSubmission(request.body as Submission)
+  return prepareSubmission(request.submission)
+}
+
+/** The decision on a submission, and what it writes. */
+export function decideSubmission(submission: NormalisedSubmission, ask: Ask, caller: Caller): Decide<Facts, Rows> {
+  const origin = { id: ask.resourceId, portalId: caller.portalId, portal: caller.portal, idempotencyKey: ask.key }
+  return (facts) => {
+    const line = decideDisbursement(submission, origin, facts)
+    if (line instanceof Problem) return line
+    return { disbursements: [line], outbox: [disbursementRecorded(line)], answer: created(line, facts) }
+  }
+}
+
+/** What the gate needs to know of a submission. */
+export function prepareSubmission(submission: NormalisedSubmission): Prepared {
   const canonicalBody = canonicalSubmission(submission)
   return {
     operation,
@@ -68,7 +82,8 @@ function prepareSubmission(request: FastifyRequest): Prepared {
   }
 }
 
-/** The stored request in the form in which it was compared. */
+/** The stored request in the form in which it was compared; the line of a batch may name its key, which is no part of that. */
 function normalised(requestText: string): unknown {
-  return JSON.parse(canonicalSubmission(normaliseSubmission(parseSubmission(readJsonText(requestText)))))
+  const { submission } = parseSubmissionLine(readJsonText(requestText))
+  return JSON.parse(canonicalSubmission(normaliseSubmission(submission)))
 }

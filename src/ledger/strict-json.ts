@@ -17,31 +17,32 @@ export class Spelled {
 }
 
 /**
- * Reads a body.
+ * Reads a body, or a line of one.
+ * @param what begins each detail
  * @throws Problem `malformed-json`, with the position of what was refused
  */
-export function readJson(bytes: Buffer): unknown {
+export function readJson(bytes: Buffer, what = "The body"): unknown {
   if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
-    throw malformed("The body begins with a byte order mark; JSON is sent without one.")
+    throw malformed(`${what} begins with a byte order mark; JSON is sent without one.`)
   }
-  if (!isUtf8(bytes)) throw malformed(`The body is not UTF-8: see byte ${invalidByte(bytes)}.`)
-  return readStrictly(bytes.toString("utf8"))
+  if (!isUtf8(bytes)) throw malformed(`${what} is not UTF-8: see byte ${invalidByte(bytes)}.`)
+  return readStrictly(bytes.toString("utf8"), what)
 }
 
 /** Reads a text that is already decoded, by the same rules. */
 export function readJsonText(text: string): unknown {
   if (/\p{Surrogate}/u.test(text)) throw malformed("The text holds a lone surrogate.")
-  return readStrictly(text)
+  return readStrictly(text, "The text")
 }
 
-function readStrictly(text: string): unknown {
+function readStrictly(text: string, what: string): unknown {
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    throw malformed(`The body is not JSON${at(syntaxErrorPosition(text))}`)
+    throw malformed(`${what} is not JSON${at(syntaxErrorPosition(text))}`)
   }
-  for (const [member, spelling] of scan(text)) {
+  for (const [member, spelling] of scan(text, what)) {
     const body = value as Record<string, unknown>
     body[member] = new Spelled(spelling)
   }
@@ -57,7 +58,7 @@ const backslash = 0x5c
  * Looks at the text of valid JSON, once, without recursion.
  * @returns name and spelling of the body's own members that are numbers but not written as plain integers
  */
-function scan(text: string): [string, string][] {
+function scan(text: string, what: string): [string, string][] {
   const spelled: [string, string][] = []
   // The names in each open object, null for an open array.
   const open: (Set<string> | null)[] = []
@@ -92,7 +93,7 @@ function scan(text: string): [string, string][] {
       names = code === 0x7b ? new Set() : null
       awaitsName = names !== null
       if (open.push(names) > limits.jsonDepthMax) {
-        throw malformed(`The body is nested more than ${limits.jsonDepthMax} levels deep${at(start)}`)
+        throw malformed(`${what} is nested more than ${limits.jsonDepthMax} levels deep${at(start)}`)
       }
     } else if (code === 0x7d || code === 0x5d) {
       open.pop()

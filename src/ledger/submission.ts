@@ -117,14 +117,31 @@ const submissionMembers = {
     .optional(),
 }
 
-/** The body of `POST /v1/submissions` and a line of a batch. */
-export const submissionSchema = z.strictObject(submissionMembers).refine(isPeriodInOrder, {
+const periodRule = {
   path: ["period_to"],
   error: "must not be before period_from",
   params: { code: "range" },
   // Also when another member is wrong: all faults are listed at once.
   when: () => true,
-})
+}
+
+/** The body of `POST /v1/submissions`. */
+export const submissionSchema = z.strictObject(submissionMembers).refine(isPeriodInOrder, periodRule)
+
+/** A line of a batch: a submission, and its key where it has one. What a key may be is asked after the rest. */
+export const submissionLineSchema = z
+  .strictObject({
+    ...submissionMembers,
+    idempotency_key: z
+      .string()
+      .meta({
+        description:
+          "The key of this submission, 1 to 255 printable ASCII characters, as it stands between the quotes of the header; without it one is derived.",
+        examples: ["inv-7781-b"],
+      })
+      .optional(),
+  })
+  .refine(isPeriodInOrder, periodRule)
 
 /** A valid submission, as sent. */
 export type Submission = z.infer<typeof submissionSchema>
@@ -141,7 +158,21 @@ export type NormalisedSubmission = Submission & {
  * @throws Problem `invalid-request`, listing all faults
  */
 export function parseSubmission(value: unknown): Submission {
-  const read = submissionSchema.safeParse(value)
+  return parse(submissionSchema, value)
+}
+
+/**
+ * Reads a line of a batch strictly.
+ * @returns the submission as if it had come alone, and the key it names; null where it names none
+ * @throws Problem `invalid-request`, listing all faults
+ */
+export function parseSubmissionLine(value: unknown): { submission: Submission; key: string | null } {
+  const { idempotency_key: key = null, ...submission } = parse(submissionLineSchema, value)
+  return { submission, key }
+}
+
+function parse<T>(schema: z.ZodType<T>, value: unknown): T {
+  const read = schema.safeParse(value)
   if (read.success) return read.data
   throw new Problem("invalid-request", "The submission is not valid; nothing was recorded.", {
     errors: faultsOf(read.error).slice(0, limits.pointersMax),

@@ -260,6 +260,12 @@ t.test(
     await visit("POST /v1/submissions", "media-type-unsupported", { token, body: "{}" })
     await visit("POST /v1/submissions", "body-too-large", { token, body: Buffer.alloc(70_000, 0x20), headers: type })
 
+    const lines = { "content-type": "application/x-ndjson" }
+    await visit("POST /v1/submissions/batch", 200, { token, body: JSON.stringify(submission), headers: lines })
+    await visit("POST /v1/submissions/batch", 200, { token, body: "{", headers: lines })
+    await visit("POST /v1/submissions/batch", "media-type-unsupported", { token, json: {} })
+    await visit("POST /v1/submissions/batch", "malformed-json", { token })
+
     await visit("GET /v1/disbursements/{id}", 200, { token, path: { id: line.id } })
     await visit("GET /v1/disbursements/{id}", "not-found", { token })
     await visit("GET /v1/disbursements", 200, { token, query: "?limit=1" })
@@ -405,11 +411,14 @@ t.test("each request example, pasted into the running service, succeeds", async 
         .map((parameter: Json) => [parameter.name, parameter.example]),
     )
     const [, role = ""] = /role `(\w+)`/.exec(doc.description) ?? []
-    const json = doc.requestBody.content["application/json"].example
-    t.ok(json, `${name} has an example`)
+    const [type = "", { example }] = Object.entries<Json>(doc.requestBody.content)[0] ?? ["", {}]
+    t.ok(example, `${name} has an example`)
+    const sent = { body: JSON.stringify(example), headers: { ...headers, "content-type": type } }
     const url = path.replace("{id}", made.id)
-    const answer = await service.call(method, url, { token: tokens[role] ?? null, json, headers })
-    t.ok(answer.status < 300 && doc.responses[answer.status], `${name}: ${answer.text}`)
+    const answer = await service.call(method, url, { token: tokens[role] ?? null, ...sent })
+    // A line of NDJSON says itself what became of it.
+    const { status } = type === "application/json" ? answer : JSON.parse(answer.text)
+    t.ok(status < 300 && doc.responses[answer.status], `${name}: ${answer.text}`)
   }
   const { properties } = document.components.schemas.Submission
   const all = Object.fromEntries(Object.entries<Json>(properties).map(([name, schema]) => [name, schema.examples?.[0]]))
