@@ -12,7 +12,7 @@ import { BatchRun } from "./batch-run.js"
 import type { App, GatedDeps } from "./deps.js"
 import { letTakeItsTime } from "./raw-problems.js"
 
-export const ndjson = "application/x-ndjson"
+const ndjson = "application/x-ndjson"
 
 /** Registers the route. */
 export function batchRoutes(app: App, deps: GatedDeps & { readonly config: Config }): void {
