@@ -5,7 +5,7 @@ export interface Settings {
   readonly seconds: number
   readonly warmUpSeconds: number
   readonly rounds: number
-  /** Letters of the rows to run; null: all. */
+  /** Letters or keys of the rows to run; null: all. */
   readonly only: readonly string[] | null
   readonly short: boolean
   /** Run for this many minutes and watch memory; null: the table. */
