@@ -36,7 +36,8 @@ async function main(settings: Settings): Promise<void> {
   const wanted = [...cells, ...heldCells].filter(
     ({ letter, key }) => settings.only === null || settings.only.includes(letter) || settings.only.includes(key),
   )
-  if (wanted.length === 0) throw new Error(`--only names no row: a to f and h, or ${cells.map(({ key }) => key).join(", ")}`)
+  if (wanted.length === 0)
+    throw new Error(`--only names no row: a to f and h, or ${cells.map(({ key }) => key).join(", ")}`)
   await mkdir(folder, { recursive: true })
   // A copy, so that a build in the middle of a run changes nothing.
   for (const part of ["dist", "drizzle", "package.json"])

@@ -6,6 +6,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Db, Tx } from "../db/client.js"
+import { rowsOf, statement } from "../db/statement.js"
 import { answers, claims } from "../db/tables/keys.js"
 import type { Answer, Ask } from "./operation.js"
 
@@ -30,16 +31,18 @@ export interface Locks {
   readonly now: string
 }
 
-/** Takes each lock that is free until the transaction ends, and waits for none. */
-export async function tryLocks(tx: Tx, names: readonly string[]): Promise<Locks> {
-  const [row] = await tx
+const tryLocksStatement = statement("try_locks", (db) =>
+  db
     .select({
       now: sql<string>`to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
       got: sql<string>`string_agg(CASE WHEN pg_try_advisory_xact_lock(hashtextextended(name, 0)) THEN '1' ELSE '0' END, '' ORDER BY at)`,
     })
-    .from(sql`json_array_elements_text(${JSON.stringify(names)}::text::json) WITH ORDINALITY AS wanted(name, at)`)
-    .prepare("try_locks")
-    .execute()
+    .from(sql`json_array_elements_text(${rowsOf("names")}) WITH ORDINALITY AS wanted(name, at)`),
+)
+
+/** Takes each lock that is free until the transaction ends, and waits for none. */
+export async function tryLocks(tx: Tx, names: readonly string[]): Promise<Locks> {
+  const [row] = await tryLocksStatement(tx, { names: JSON.stringify(names) })
   if (row?.got?.length !== names.length) throw new Error("tryLocks: an answer for each name was expected")
   return { got: Array.from(row.got, (bit) => bit === "1"), now: row.now }
 }
@@ -59,6 +62,20 @@ export interface Claimant {
   readonly ask: Ask
   readonly voiding: boolean
 }
+
+const claimKeysStatement = statement("claim_keys", (db) =>
+  db
+    .insert(claims)
+    .select(
+      sql`SELECT c.portal_id, c.key, c.strategy, c.operation, c.fingerprint, c.award_key, c.submission_id, c.resource_id, c.state,
+            ${sql.placeholder("now")}::text::timestamptz
+          FROM json_to_recordset(${rowsOf("claims")}) AS c(portal_id uuid, key text, strategy text, operation text,
+            fingerprint text, award_key text, submission_id text, resource_id uuid, state text)
+          ORDER BY c.portal_id, c.key`,
+    )
+    .onConflictDoNothing()
+    .returning({ resource_id: claims.resource_id }),
+)
 
 /**
  * Claims the keys: one INSERT for the whole group, index order, conflicts skipped. Answers the resource ids of those that won;
@@ -80,32 +97,21 @@ export async function claimKeys(tx: Tx, claimants: readonly Claimant[], now: str
           submission_id: ask.submissionId,
         }),
   }))
-  const won = await tx
-    .insert(claims)
-    .select(
-      sql`SELECT c.portal_id, c.key, c.strategy, c.operation, c.fingerprint, c.award_key, c.submission_id, c.resource_id, c.state,
-            ${now}::text::timestamptz
-          FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS c(portal_id uuid, key text, strategy text, operation text,
-            fingerprint text, award_key text, submission_id text, resource_id uuid, state text)
-          ORDER BY c.portal_id, c.key`,
-    )
-    .onConflictDoNothing()
-    .returning({ resource_id: claims.resource_id })
-    .prepare("claim_keys")
-    .execute()
+  const won = await claimKeysStatement(tx, { claims: JSON.stringify(rows), now })
   return new Set(won.map((row) => row.resource_id))
 }
 
+const releaseClaimsStatement = statement("release_claims", (db) =>
+  db.delete(claims).where(
+    sql`(${claims.portal_id}, ${claims.idempotency_key}) IN
+        (SELECT r.portal_id, r.key FROM json_to_recordset(${rowsOf("claims")}) AS r(portal_id uuid, key text))`,
+  ),
+)
+
 /** Takes the claims of members that were refused, threw or dawdled out of the group's transaction again. */
 export async function releaseClaims(tx: Tx, asks: readonly Ask[]): Promise<void> {
-  await tx
-    .delete(claims)
-    .where(
-      sql`(${claims.portal_id}, ${claims.idempotency_key}) IN (SELECT r.portal_id, r.key FROM json_to_recordset(
-        ${JSON.stringify(asks.map((ask) => ({ portal_id: ask.portalId, key: ask.key })))}::text::json) AS r(portal_id uuid, key text))`,
-    )
-    .prepare("release_claims")
-    .execute()
+  const rows = asks.map((ask) => ({ portal_id: ask.portalId, key: ask.key }))
+  await releaseClaimsStatement(tx, { claims: JSON.stringify(rows) })
 }
 
 /** What is recorded under an ask's key or submission_id. */
@@ -119,15 +125,8 @@ export interface Found {
   readonly answer: Answer | null
 }
 
-/**
- * Reads what is recorded, locking nothing. Inside a group it is a later statement than the claim, so that it sees whatever made the claim lose.
- * One index probe for each identity and each answer: LATERAL with OFFSET 0 leaves the planner no join to choose, whatever it believes of the
- * tables' sizes (a join on `key OR submission_id` was planned as a scan of all claims for each ask).
- * @returns by position of the asks; the key's own row goes before the submission_id's; null where nothing is found
- */
-export async function readClaims(db: Db | Tx, asks: readonly Ask[]): Promise<(Found | null)[]> {
-  const wanted = asks.map((ask, at) => ({ at, portal_id: ask.portalId, key: ask.key, submission_id: ask.submissionId }))
-  const rows = await db
+const readClaimsStatement = statement("read_claims", (db) =>
+  db
     .select({
       at: sql<number>`asked.at`,
       byKey: sql<boolean>`claim.by_key`,
@@ -142,7 +141,7 @@ export async function readClaims(db: Db | Tx, asks: readonly Ask[]): Promise<(Fo
       body: sql<string | null>`answer.body`,
     })
     .from(
-      sql`json_to_recordset(${JSON.stringify(wanted)}::text::json) AS asked(at int, portal_id uuid, key text, submission_id text)
+      sql`json_to_recordset(${rowsOf("asked")}) AS asked(at int, portal_id uuid, key text, submission_id text)
         CROSS JOIN LATERAL (
           SELECT true AS by_key, operation, fingerprint, state, resource_id FROM ${claims}
           WHERE portal_id = asked.portal_id AND idempotency_key = asked.key
@@ -153,9 +152,18 @@ export async function readClaims(db: Db | Tx, asks: readonly Ask[]): Promise<(Fo
         LEFT JOIN LATERAL (
           SELECT request, status, content_type, location, body FROM ${answers} WHERE resource_id = claim.resource_id OFFSET 0
         ) AS answer ON true`,
-    )
-    .prepare("read_claims")
-    .execute()
+    ),
+)
+
+/**
+ * Reads what is recorded, locking nothing. Inside a group it is a later statement than the claim, so that it sees whatever made the claim lose.
+ * One index probe for each identity and each answer: LATERAL with OFFSET 0 leaves the planner no join to choose, whatever it believes of the
+ * tables' sizes (a join on `key OR submission_id` was planned as a scan of all claims for each ask).
+ * @returns by position of the asks; the key's own row goes before the submission_id's; null where nothing is found
+ */
+export async function readClaims(db: Db | Tx, asks: readonly Ask[]): Promise<(Found | null)[]> {
+  const wanted = asks.map((ask, at) => ({ at, portal_id: ask.portalId, key: ask.key, submission_id: ask.submissionId }))
+  const rows = await readClaimsStatement(db, { asked: JSON.stringify(wanted) })
   const found: (Found | null)[] = asks.map(() => null)
   for (const row of rows) {
     const { at } = row
@@ -181,6 +189,14 @@ export interface Answered {
   readonly answer: Answer
 }
 
+const writeAnswersStatement = statement("write_answers", (db) =>
+  db.insert(answers).select(
+    sql`SELECT a.resource_id, a.request, sha256(convert_to(a.request, 'UTF8')), a.status, a.content_type, a.location, a.body
+          FROM json_to_recordset(${rowsOf("answers")}) AS a(resource_id uuid, request text, status smallint,
+            content_type text, location text, body text)`,
+  ),
+)
+
 /** Stores requests and answers, byte for byte, once. */
 export function writeAnswers(tx: Tx, answered: readonly Answered[]): Promise<unknown> {
   const rows = answered.map(({ ask, answer }) => ({
@@ -191,13 +207,5 @@ export function writeAnswers(tx: Tx, answered: readonly Answered[]): Promise<unk
     location: answer.location,
     body: answer.body,
   }))
-  return tx
-    .insert(answers)
-    .select(
-      sql`SELECT a.resource_id, a.request, sha256(convert_to(a.request, 'UTF8')), a.status, a.content_type, a.location, a.body
-          FROM json_to_recordset(${JSON.stringify(rows)}::text::json) AS a(resource_id uuid, request text, status smallint,
-            content_type text, location text, body text)`,
-    )
-    .prepare("write_answers")
-    .execute()
+  return writeAnswersStatement(tx, { answers: JSON.stringify(rows) })
 }

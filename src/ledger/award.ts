@@ -5,6 +5,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
+import { rowsOf, statement } from "../db/statement.js"
 import { awards } from "../db/tables/money.js"
 import { limits } from "../limits.js"
 
@@ -69,26 +70,23 @@ const facts = {
   portals: portalNames,
 }
 
+/** True of the awards whose keys are given, by the index on them. */
+const wanted = sql`${awards.award_key} = ANY(${sql.placeholder("keys")}::text[])`
+
+const readAwardsStatement = statement("read_awards", (db) => db.select(facts).from(awards).where(wanted))
+
 /** Reads without locking; an award nobody has opened is absent. */
 export function readAwards(tx: Tx, awardKeys: readonly string[]): Promise<AwardFacts[]> {
-  return tx
-    .select(facts)
-    .from(awards)
-    .where(sql`${awards.award_key} = ANY(${sql.param(awardKeys)}::text[])`)
-    .prepare("read_awards")
-    .execute()
+  return readAwardsStatement(tx, { keys: awardKeys })
 }
+
+const lockAwardsStatement = statement("lock_awards", (db) =>
+  db.select(facts).from(awards).where(wanted).orderBy(awards.award_key).for("no key update", { skipLocked: true }),
+)
 
 /** Locks the awards in the order of award_key, skipping those that another transaction holds, and reads what it got. */
 export function lockAwards(tx: Tx, awardKeys: readonly string[]): Promise<AwardFacts[]> {
-  return tx
-    .select(facts)
-    .from(awards)
-    .where(sql`${awards.award_key} = ANY(${sql.param(awardKeys)}::text[])`)
-    .orderBy(awards.award_key)
-    .for("no key update", { skipLocked: true })
-    .prepare("lock_awards")
-    .execute()
+  return lockAwardsStatement(tx, { keys: awardKeys })
 }
 
 export interface AwardAddition {
@@ -109,6 +107,31 @@ interface DecidedOn {
 
 const grossAdded = sql.raw("(excluded.disbursed_cents - excluded.returned_cents)")
 
+const addToAwardsStatement = statement("add_to_awards", (db) =>
+  db
+    .insert(awards)
+    .select(
+      sql`SELECT a."awardKey", a."awardId", a.currency, a."rulesVersion", a."disbursedCents" + a."returnedCents", a."returnedCents",
+            ${sql.placeholder("now")}::text::timestamptz, NULL::bigint, 'active', NULL::date, NULL::date, 'UTC', 0, 3, NULL::date, NULL::text[]
+          FROM json_to_recordset(${rowsOf("additions")}) AS a("awardKey" text, "awardId" text, currency text,
+            "rulesVersion" int, "disbursedCents" bigint, "returnedCents" bigint)
+          ORDER BY a."awardKey"`,
+    )
+    .onConflictDoUpdate({
+      target: awards.award_key,
+      set: {
+        disbursed_cents: sql`${awards.disbursed_cents} + ${grossAdded}`,
+        returned_cents: sql`${awards.returned_cents} + excluded.returned_cents`,
+      },
+      setWhere: sql`${awards.currency} = excluded.currency AND ${awards.rules_version} = excluded.rules_version
+        AND ${awards.disbursed_cents} <= ${sql.raw(String(limits.amountCentsMax))} - ${grossAdded}
+        AND (${awards.obligated_cents} IS NULL OR (${awards.award_key}, ${awards.disbursed_cents}, ${awards.returned_cents}) IN (
+          SELECT d."awardKey", d."disbursedCents", d."returnedCents" FROM json_to_recordset(${rowsOf("decidedOn")})
+            AS d("awardKey" text, "disbursedCents" bigint, "returnedCents" bigint)))`,
+    })
+    .returning({ awardKey: awards.award_key }),
+)
+
 /**
  * Adds to the totals and opens the awards that are new, one row lock each, in the order of award_key; waits for a lock `lockMs` at most.
  * The row that would be inserted must itself keep the CHECKs, returned within gross, before Postgres looks whether it exists: so `excluded` has
@@ -126,29 +149,10 @@ export async function addToAwards(
   decidedOn: readonly DecidedOn[],
   now: string,
 ): Promise<number> {
-  const added = await tx
-    .insert(awards)
-    .select(
-      sql`SELECT a."awardKey", a."awardId", a.currency, a."rulesVersion", a."disbursedCents" + a."returnedCents", a."returnedCents",
-            ${now}::text::timestamptz, NULL::bigint, 'active', NULL::date, NULL::date, 'UTC', 0, 3, NULL::date, NULL::text[]
-          FROM json_to_recordset(${JSON.stringify(additions)}::text::json) AS a("awardKey" text, "awardId" text, currency text,
-            "rulesVersion" int, "disbursedCents" bigint, "returnedCents" bigint)
-          ORDER BY a."awardKey"`,
-    )
-    .onConflictDoUpdate({
-      target: awards.award_key,
-      set: {
-        disbursed_cents: sql`${awards.disbursed_cents} + ${grossAdded}`,
-        returned_cents: sql`${awards.returned_cents} + excluded.returned_cents`,
-      },
-      setWhere: sql`${awards.currency} = excluded.currency AND ${awards.rules_version} = excluded.rules_version
-        AND ${awards.disbursed_cents} <= ${sql.raw(String(limits.amountCentsMax))} - ${grossAdded}
-        AND (${awards.obligated_cents} IS NULL OR (${awards.award_key}, ${awards.disbursed_cents}, ${awards.returned_cents}) IN (
-          SELECT d."awardKey", d."disbursedCents", d."returnedCents" FROM json_to_recordset(${JSON.stringify(decidedOn)}::text::json)
-            AS d("awardKey" text, "disbursedCents" bigint, "returnedCents" bigint)))`,
-    })
-    .returning({ awardKey: awards.award_key })
-    .prepare("add_to_awards")
-    .execute()
+  const added = await addToAwardsStatement(tx, {
+    additions: JSON.stringify(additions),
+    decidedOn: JSON.stringify(decidedOn),
+    now,
+  })
   return added.length
 }

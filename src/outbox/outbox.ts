@@ -4,6 +4,7 @@
  */
 import { sql } from "drizzle-orm"
 import type { Tx } from "../db/client.js"
+import { rowsOf, statement } from "../db/statement.js"
 import { destinations, outbox, outboxDelivery } from "../db/tables/announcing.js"
 
 /** One fact to announce. */
@@ -19,27 +20,27 @@ export interface OutboxEvent {
   readonly payload: Readonly<Record<string, unknown>>
 }
 
+// ORDER BY: seq is drawn in the order of the rows, so an award's events are numbered as decided.
+const writeEventsStatement = statement("write_events", (db) =>
+  db.insert(outbox).select(
+    sql`SELECT nextval('outbox_seq_seq'), e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e."eventKey",
+            ${sql.placeholder("now")}::text::timestamptz
+          FROM json_to_recordset(${rowsOf("events")}) AS e(at int, id uuid, aggregatetype text, aggregateid text, type text, payload jsonb,
+            "eventKey" text)
+          ORDER BY e.at`,
+  ),
+)
+
+const writeDeliveriesStatement = statement("write_deliveries", (db) =>
+  db.insert(outboxDelivery).select(
+    sql`SELECT d.id, o.seq, o.aggregateid, NULL::uuid, NULL::timestamptz, NULL::timestamptz, 0, NULL::text
+          FROM ${destinations} d JOIN ${outbox} o ON o.id = ANY(${sql.placeholder("ids")}::uuid[])`,
+  ),
+)
+
 /** Writes events and what waits for each destination: two statements, started in order, to be awaited together. */
 export function writeEvents(tx: Tx, events: readonly OutboxEvent[], now: string): Promise<unknown>[] {
-  const ids = sql.param(events.map((event) => event.id))
-  // ORDER BY: seq is drawn in the order of the rows, so an award's events are numbered as decided.
-  const written = tx
-    .insert(outbox)
-    .select(
-      sql`SELECT nextval('outbox_seq_seq'), e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e."eventKey", ${now}::text::timestamptz
-          FROM json_to_recordset(${JSON.stringify(events.map((event, at) => ({ at, ...event })))}::text::json) AS e(at int, id uuid,
-            aggregatetype text, aggregateid text, type text, payload jsonb, "eventKey" text)
-          ORDER BY e.at`,
-    )
-    .prepare("write_events")
-    .execute()
-  const waiting = tx
-    .insert(outboxDelivery)
-    .select(
-      sql`SELECT d.id, o.seq, o.aggregateid, NULL::uuid, NULL::timestamptz, NULL::timestamptz, 0, NULL::text
-          FROM ${destinations} d JOIN ${outbox} o ON o.id = ANY(${ids}::uuid[])`,
-    )
-    .prepare("write_deliveries")
-    .execute()
-  return [written, waiting]
+  const rows = JSON.stringify(events.map((event, at) => ({ at, ...event })))
+  const written = writeEventsStatement(tx, { events: rows, now })
+  return [written, writeDeliveriesStatement(tx, { ids: events.map((event) => event.id) })]
 }
