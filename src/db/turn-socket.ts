@@ -26,6 +26,10 @@ export function turnSockets(): (where: Where) => Socket {
 
 /** Call it after `connect`, which puts node's own `write` back. */
 function gatherWrites(socket: Socket): Socket {
+  // Given up while it was connecting: the driver leaves such a socket alone, and it would wait for its server.
+  socket.once("connect", () => {
+    if (socket.listenerCount("data") === 0) socket.destroy()
+  })
   const { write } = socket
   let gathering = false
   socket.write = (...args: unknown[]) => {
