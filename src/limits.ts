@@ -51,8 +51,10 @@ export const limits = Object.freeze({
   memberMs: 5_000,
   /** How long a request waits for a twin that is still running, or for an award that another holds. */
   heldMs: 2_000,
-  /** Keys remembered as recorded lately, to look a retry up at once; about 150 bytes each. */
+  /** Keys whose answers are remembered, to answer a retry at once; about 1 KiB each. */
   recentKeysMax: 20_000,
+  /** How long after the database said so; a retry after that asks it again. */
+  recentAnswerMs: 10_000,
   /** Look-ups of recorded keys that may run side by side, each for all who ask at that time. */
   lookUpsMax: 2,
   /** A held member tries again after this long at first, twice as long each time, up to the second figure. */

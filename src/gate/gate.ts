@@ -13,7 +13,7 @@ import { type Conflict, conflictRefusal, judge, refused } from "./judge.js"
 import { failedRefusal, Lane } from "./lane.js"
 import { Member } from "./member.js"
 import type { Ask, Claimed, Ledger, Settled } from "./operation.js"
-import { RecentKeys } from "./recent-keys.js"
+import { RecentAnswers } from "./recent-answers.js"
 
 export interface GateOptions<Facts, Rows> {
   readonly url: string
@@ -35,7 +35,7 @@ export class Gate<Facts, Rows> {
   readonly #options: GateOptions<Facts, Rows>
   readonly #lanes: Lane<Facts, Rows>[]
   readonly #heldAwards: HeldAwards<Facts, Rows>
-  readonly #recent = new RecentKeys(limits.recentKeysMax)
+  readonly #recent = new RecentAnswers(limits.recentKeysMax)
   /** Who is under way, by identity, and who waits for that to end. */
   readonly #flying = new Map<string, { member: Member<Facts, Rows>; waiters: Member<Facts, Rows>[] }>()
   /** Waiting for the next look-up. */
@@ -65,6 +65,7 @@ export class Gate<Facts, Rows> {
           end: (member, verdict) => this.#end(member, verdict),
           onRetry: (reason) => options.onRetry?.(reason),
           onGroup: (members) => options.onGroup?.(members),
+          onLost: () => this.#recent.clear(),
         }),
     )
   }
@@ -112,10 +113,12 @@ export class Gate<Facts, Rows> {
       const why = this.#stopping ? "The service is stopping." : "Too many requests are waiting."
       return Promise.resolve(refused(new Problem("overloaded", `${why} Nothing was recorded.`)))
     }
+    const known = voiding ? null : this.#recent.answerTo(keyLock(ask), ask)
+    if (known) return Promise.resolve({ kind: "replayed", answer: known.answer, resourceId: known.resourceId })
     const member = new Member<Facts, Rows>(ask, voiding)
     this.#members += 1
     this.#bytes += member.bytes
-    // A hint, never an answer: what was recorded lately is looked up at once, instead of being claimed in vain.
+    // A hint: what was recorded lately is looked up at once, instead of being claimed in vain.
     if (this.#recent.has(member.keyIdentity) || this.#heldAwards.has(ask.awardKey)) this.#lookUp(member)
     else this.#board(member)
     return member.outcome
@@ -244,7 +247,7 @@ export class Gate<Facts, Rows> {
     this.#members -= 1
     this.#bytes -= member.bytes
     member.endWait()
-    if (member.tookEffect) this.#recent.add(member.keyIdentity)
+    if (member.tookEffect) this.#recent.add(member.keyIdentity, member.remembered())
     if (member.flying) {
       for (const identity of member.identities) {
         const flight = this.#flying.get(identity)

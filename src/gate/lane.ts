@@ -23,6 +23,8 @@ export interface LaneOptions<Facts, Rows> extends GroupContext<Facts, Rows> {
   /** The group's transaction failed and is run again, for this reason. */
   onRetry(reason: string): void
   onGroup(members: number): void
+  /** The connection was lost or given up. */
+  onLost(): void
 }
 
 /** What a failed attempt calls for. */
@@ -143,6 +145,7 @@ export class Lane<Facts, Rows> {
       if (!clean) {
         this.#failures += 1
         for (const member of group) if (attempt.committing) member.commitUnheard = true
+        this.#options.onLost()
         void this.discard()
       }
       this.#leave(group)
@@ -163,6 +166,7 @@ export class Lane<Facts, Rows> {
         preparedStatements: this.#options.preparedStatements,
         // Synchronously, before the callback of a lost transaction can send its next statement to whatever comes after.
         onClose: () => {
+          this.#options.onLost()
           if (this.#connection === connection && this.#attempt) this.#attempt.over = true
         },
       }

@@ -7,6 +7,7 @@ import { Problem } from "../problems.js"
 import { type Claimant, keyLock, sharedLocks, submissionIdLock } from "./claim.js"
 import { refused } from "./judge.js"
 import type { Ask, Claimed, Decide, Settled } from "./operation.js"
+import type { Remembered } from "./recent-answers.js"
 
 let arrivals = 0
 
@@ -65,6 +66,14 @@ export class Member<Facts, Rows> implements Claimant {
   get tookEffect(): boolean {
     const kind = this.#settled?.kind
     return kind === "recorded" || kind === "replayed" || kind === "voided"
+  }
+
+  /** What may be remembered of it, once it took effect. */
+  remembered(): Remembered | null {
+    const settled = this.#settled
+    if (settled?.kind !== "recorded" && settled?.kind !== "replayed") return null
+    const { answer, resourceId } = settled
+    return { fingerprint: this.ask.fingerprint, answer, resourceId, heardMs: performance.now() }
   }
 
   /** Decided, abandoned, or a void, which decides nothing. */
