@@ -4,7 +4,7 @@
  */
 import type { Socket } from "node:net"
 import accepts from "@fastify/accepts"
-import Fastify, { type FastifyBaseLogger, LogController } from "fastify"
+import Fastify, { type FastifyRequest, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
 import { newId } from "../ids.js"
 import { limits } from "../limits.js"
@@ -80,7 +80,7 @@ export function buildApp(deps: AppDeps): App {
 function createServer({ config, logger }: AppDeps, tokens: Tokens): App {
   const app: App = Fastify({
     ...(logger ? { loggerInstance: logger } : { logger: false }),
-    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "request_id" }),
+    logController: new LogController({ disableRequestLogging: true }),
     // Never a client's: an id that others choose could be anyone's, or a line of the log.
     genReqId: () => `${bootId}-${(++requests).toString(36)}`,
     requestIdHeader: false,
@@ -140,7 +140,7 @@ function keepListeningUrl(app: App, { host, port }: AppDeps["config"]): () => st
 function registerErrors(app: App): void {
   app.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error)
-    if (problem.kind.status >= 500) logFailure(request.log, error, problem)
+    if (problem.kind.status >= 500) logFailure(request, error, problem)
     return replyProblem(request, reply, problem)
   })
   // The onRequest hook has refused it by then; this only satisfies the router.
@@ -149,10 +149,10 @@ function registerErrors(app: App): void {
   )
 }
 
-function logFailure(log: FastifyBaseLogger, error: unknown, problem: Problem): void {
-  if (error instanceof Problem) return
-  if (problem.code === internalProblem().code) log.error({ err: error }, "request failed")
-  else log.warn({ err: error }, "database unavailable")
+function logFailure({ id, log }: FastifyRequest, err: unknown, problem: Problem): void {
+  if (err instanceof Problem) return
+  if (problem.code === internalProblem().code) log.error({ request_id: id, err }, "request failed")
+  else log.warn({ request_id: id, err }, "database unavailable")
 }
 
 /** Headers of every answer, and what is refused before anything is looked at. */

@@ -37,6 +37,8 @@ export function describeError(error: unknown): Record<string, unknown> {
 export function registerRequestLog(app: App, metrics: Metrics): void {
   app.decorateRequest("audit", null)
   app.decorateRequest("refusal", null)
+  // A logger for each request costs more than its one line, which names the request itself.
+  app.setChildLoggerFactory((logger) => logger)
   // `close` comes after an answer that was sent, and also where nobody waits for it any more.
   app.addHook("onSend", (request, reply, payload, done) => {
     const end = () => writeLine(request, reply, metrics, !reply.raw.writableFinished)
@@ -51,14 +53,16 @@ function writeLine(request: FastifyRequest, reply: FastifyReply, metrics: Metric
   const ms = Math.round(reply.elapsedTime * 10) / 10
   metrics.request(request.method, route, reply.statusCode, ms)
   const { event, ...audit } = request.audit ?? { event: "request" }
+  // What is undefined is left out of the line.
   const line = {
+    request_id: request.id,
     method: request.method,
     route,
     status: reply.statusCode,
     ms,
-    ...(request.refusal ? { code: request.refusal } : {}),
-    ...(request.caller ? { portal: request.caller.portal } : {}),
-    ...(aborted ? { aborted } : {}),
+    code: request.refusal ?? undefined,
+    portal: request.caller?.portal,
+    aborted: aborted || undefined,
     ...audit,
   }
   if (quietRoutes.has(route)) request.log.debug(line, event)

@@ -207,6 +207,8 @@ export function awardKey(awardId: string): string {
  * @param text valid by `timestampText`
  */
 export function normaliseTimestamp(text: string): string {
+  // The common spelling is its own normal form.
+  if (text.length === 20 && text.endsWith("Z")) return text
   const parts = timestampPattern.exec(text)
   if (!parts) throw new Error("a timestamp is checked before it is normalised")
   const [, year, month, day, hour, minute, second, fraction = "", sign, offsetHours = 0, offsetMinutes = 0] = parts
@@ -238,19 +240,12 @@ export function submissionWarnings(submission: NormalisedSubmission): Fault[] {
 function isRealInstant(text: string): boolean {
   const parts = timestampPattern.exec(text)
   if (!parts) return false
-  const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number) as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ]
-  const offsetHours = Number(parts[9] ?? 0)
-  const offsetMinutes = Number(parts[10] ?? 0)
-  const days = daysInMonth(year, month)
-  const isDate = year >= 1999 && year <= 2099 && month >= 1 && month <= 12 && day >= 1 && day <= days
-  return isDate && hour <= 23 && minute <= 59 && second <= 59 && offsetHours <= 23 && offsetMinutes <= 59
+  const [year, month, day] = [Number(parts[1]), Number(parts[2]), Number(parts[3])]
+  const isDate =
+    year >= 1999 && year <= 2099 && month >= 1 && month <= 12 && day >= 1 && day <= daysInMonth(year, month)
+  // Two digits each, so that they compare as text.
+  const [hour = "", minute = "", second = "", , , offsetHours = "00", offsetMinutes = "00"] = parts.slice(4)
+  return isDate && hour <= "23" && minute <= "59" && second <= "59" && offsetHours <= "23" && offsetMinutes <= "59"
 }
 
 function daysInMonth(year: number, month: number): number {
