@@ -77,7 +77,7 @@ export const limits = Object.freeze({
   groupBytesMax: 2 * 1024 * 1024,
   lanesDefault: 2,
   /** A late lock on an award's total that takes longer is a held award: roll back and lock awards first. */
-  lockMs: 100,
+  lockMs: 40,
   statementMs: 2_000,
   idleInTransactionMs: 2_000,
   /** The client's own limit for one attempt of a group, COMMIT included: a paused server keeps no timeouts. */
