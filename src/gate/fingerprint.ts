@@ -22,7 +22,7 @@ export function canonicalRequest(
   params: Readonly<Record<string, string>>,
   canonicalBody: string,
 ): string {
-  return `{"body":${canonicalBody},"operation":${canonicalize(operation)},"params":${canonicalize(params)}}`
+  return `{"body":${canonicalBody},"operation":${JSON.stringify(operation)},"params":${canonicalize(params)}}`
 }
 
 /** `v1:` and the SHA-256 of the canonical text, in hex. */

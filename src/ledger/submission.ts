@@ -190,8 +190,9 @@ export function normaliseSubmission(submission: Submission): NormalisedSubmissio
 }
 
 /** RFC 8785 text of the normalised body, award id in its compared form: what fingerprints and derived keys are made of. */
-export function canonicalSubmission({ award_key, ...submission }: NormalisedSubmission): string {
-  return canonicalize({ ...submission, award_id: award_key }) as string
+export function canonicalSubmission(submission: NormalisedSubmission): string {
+  // Members that are undefined are absent to RFC 8785, too.
+  return canonicalize({ ...submission, award_id: submission.award_key, award_key: undefined }) as string
 }
 
 /**
@@ -199,6 +200,7 @@ export function canonicalSubmission({ award_key, ...submission }: NormalisedSubm
  * again: the key of a key is itself, and an id and its upper case are one award.
  */
 export function awardKey(awardId: string): string {
+  if (/^[ -~]*$/.test(awardId)) return awardId.toUpperCase()
   return awardId.normalize("NFC").toUpperCase().normalize("NFC")
 }
 
