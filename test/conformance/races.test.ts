@@ -218,6 +218,35 @@ t.test("a request that finds its key held waits, and gives the first one's answe
   await hasEffects(t, sql, id, 2)
 })
 
+t.test(
+  "a retry is answered from memory for as long as no connection was lost; then the database is asked",
+  async (t) => {
+    const { id, token } = await newPortal()
+    const body = valid()
+    const first = await postSubmission(service.url, token, "k", body)
+    t.equal(first.status, 201)
+    // As after a failover to a standby that had not heard of it.
+    await sql.begin(async (tx) => {
+      await tx`SET LOCAL session_replication_role = replica`
+      await tx`DELETE FROM answers USING claims WHERE claims.resource_id = answers.resource_id AND portal_id = ${id}`
+      await tx`DELETE FROM outbox WHERE payload->>'id' IN (SELECT resource_id::text FROM claims WHERE portal_id = ${id})`
+      await tx`DELETE FROM claims WHERE portal_id = ${id}`
+      await tx`DELETE FROM disbursements WHERE portal_id = ${id}`
+      await tx`UPDATE awards SET disbursed_cents = 0 WHERE award_key = ${body.award_id}`
+    })
+    const remembered = await postSubmission(service.url, token, "k", body)
+    t.same([remembered.status, remembered.text], [200, first.text], "nothing says that the answer is not sure")
+    await sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'grantgate' AND datname = current_database()`
+    let asked = remembered
+    const untilMs = performance.now() + 10_000
+    while (asked.status !== 201 && performance.now() < untilMs)
+      asked = await postSubmission(service.url, token, "k", body)
+    t.equal(asked.status, 201, "recorded, since the database does not know it")
+    await hasEffects(t, sql, id, 1)
+  },
+)
+
 t.test("two submissions that together pass what an award can hold end in one 201 and one refusal", async (t) => {
   const { id, token } = await newPortal()
   const left = 100
