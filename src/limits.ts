@@ -9,6 +9,10 @@ export const limits = Object.freeze({
   jsonDepthMax: 32,
   awardIdCharsMax: 100,
   submissionIdCharsMax: 128,
+  /** Names that systems give to accounts, to themselves and to their events; all three stand in one key or URL. */
+  accountKeyCharsMax: 128,
+  sourceCharsMax: 128,
+  sourceEventIdCharsMax: 128,
   keyCharsMin: 1,
   keyCharsMax: 255,
   /** Largest integer that every JSON reader agrees on, 2^53 - 1: an amount is never a rounded one. */

@@ -96,10 +96,10 @@ export const problems = {
   },
   "submission-timestamp-in-future": {
     status: 400,
-    title: "The submission timestamp lies in the future",
+    title: "The timestamp lies in the future",
     ...fix,
     advice:
-      "`submission_timestamp` may be at most 5 minutes ahead of the server's clock. Check your clock and the offset you send.",
+      "`submission_timestamp`, or a balance event's `source_event_time`, may be at most 5 minutes ahead of the server's clock. Check your clock and the offset you send.",
   },
   "currency-unknown": {
     status: 400,
@@ -234,7 +234,7 @@ export const problems = {
   },
   "award-busy": {
     status: 503,
-    title: "The award or submission_id is held by another request",
+    title: "The award, disbursement, account or submission_id is held by another request",
     ...wait,
     advice: "Nothing was recorded. Wait for `Retry-After` seconds and send the same request with the same key.",
   },

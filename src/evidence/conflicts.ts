@@ -7,6 +7,7 @@ import type { Place } from "../db/page.js"
 import { portalIdOf, portalName, utc } from "../db/reading.js"
 import { portals } from "../db/tables/callers.js"
 import { conflicts } from "../db/tables/evidence.js"
+import { lineOf } from "../gate/operation.js"
 
 export type ConflictRow = Omit<typeof conflicts.$inferInsert, "occurred_at">
 
@@ -20,7 +21,8 @@ export interface ConflictItem {
   readonly original_operation: string
   readonly original_fingerprint: string
   readonly differs: readonly string[]
-  readonly disbursement_id: string
+  /** Null when the original recorded no ledger line. */
+  readonly disbursement_id: string | null
   readonly request_id: string
   /** RFC 3339 UTC with six digits. */
   readonly occurred_at: string
@@ -41,7 +43,7 @@ export async function readConflicts(
   after: Place | null,
   limit: number,
 ): Promise<ConflictItem[]> {
-  return db
+  const rows = await db
     .select({
       id: conflicts.id,
       portal: portalName,
@@ -67,4 +69,5 @@ export async function readConflicts(
     )
     .orderBy(asc(conflicts.occurred_at), asc(conflicts.id))
     .limit(limit)
+  return rows.map((row) => ({ ...row, disbursement_id: lineOf(row.original_operation, row.disbursement_id) }))
 }

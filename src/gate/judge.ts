@@ -5,7 +5,7 @@
 import { Problem } from "../problems.js"
 import type { Claimant, Found } from "./claim.js"
 import { sameRequest } from "./fingerprint.js"
-import type { Ask, Settled } from "./operation.js"
+import { type Ask, lineOf, type Settled } from "./operation.js"
 
 /** A refused reuse of a key, to be recorded before it is answered. */
 export interface Conflict {
@@ -40,9 +40,7 @@ export function judge({ ask, voiding }: Claimant, found: Found): Settled | Confl
       new Problem(
         "submission-purged",
         "What this key recorded was purged when its retention ended. It is not recorded again.",
-        {
-          disbursement_id: resourceId,
-        },
+        naming(operation, resourceId),
       ),
     )
   }
@@ -53,9 +51,11 @@ export function judge({ ask, voiding }: Claimant, found: Found): Settled | Confl
   if (resourceId === ask.resourceId) return { kind: "recorded", answer, resourceId }
   if (voiding) {
     return refused(
-      new Problem("already-applied", "The key has been used, so it cannot be voided. What it recorded stands.", {
-        disbursement_id: resourceId,
-      }),
+      new Problem(
+        "already-applied",
+        "The key has been used, so it cannot be voided. What it recorded stands.",
+        naming(operation, resourceId),
+      ),
     )
   }
   if (operation === ask.operation && sameRequest(fingerprint, ask.canonical))
@@ -76,9 +76,15 @@ export function conflictRefusal(conflict: Conflict): Settled {
     new Problem(
       "idempotency-key-reused",
       "The key was used for a request that is not the same. This one was not recorded; the original stands.",
-      { differs: conflict.differs, disbursement_id: conflict.resourceId },
+      { differs: conflict.differs, ...naming(conflict.originalOperation, conflict.resourceId) },
     ),
   )
+}
+
+/** The member of a problem that names what is recorded, where that is a ledger line. */
+function naming(operation: string | null, resourceId: string): { readonly disbursement_id?: string } {
+  const line = lineOf(operation, resourceId)
+  return line === null ? {} : { disbursement_id: line }
 }
 
 export function refused(problem: Problem): Settled {

@@ -35,6 +35,11 @@ export interface Ask {
   differs(storedOperation: string, storedRequestText: string): string[]
 }
 
+/** The ledger line that an operation recorded under its resource id; null where what it recorded is none. */
+export function lineOf(operation: string | null, resourceId: string): string | null {
+  return operation === "balance-event" ? null : resourceId
+}
+
 /** An answer as it is stored and replayed: byte for byte. */
 export interface Answer {
   readonly status: number

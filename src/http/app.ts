@@ -13,6 +13,7 @@ import { Tokens } from "../portals/tokens.js"
 import { Problem } from "../problems.js"
 import { authenticate, isGuarded, registerAuth } from "./auth.js"
 import { awardRoutes } from "./awards.js"
+import { balanceRoutes } from "./balances.js"
 import { batchRoutes } from "./batch.js"
 import { registerBodies } from "./bodies.js"
 import { conflictRoutes } from "./conflicts.js"
@@ -65,6 +66,7 @@ export function buildApp(deps: AppDeps): App {
     openapiRoutes(routes)
     portalRoutes(routes, reads, tokens)
     disbursementRoutes(routes, { reads, reports })
+    balanceRoutes(routes, { gate: deps.gate, metrics, reads })
     returnRoutes(routes, { gate: deps.gate, metrics, reads })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)

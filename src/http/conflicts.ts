@@ -20,7 +20,7 @@ const conflict = z
     original_operation: z.string(),
     original_fingerprint: z.string(),
     differs: z.array(z.string()).describe("JSON pointers of the members that differ; no values"),
-    disbursement_id: z.string().describe("What the original recorded"),
+    disbursement_id: z.string().nullable().describe("The ledger line of the original; null for a balance event"),
     request_id: z.string().describe("Of the refused request, as in the log"),
     occurred_at: z.string(),
   })

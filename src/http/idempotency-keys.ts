@@ -6,20 +6,21 @@ import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { checkKey } from "../gate/key.js"
 import { readKeyState } from "../gate/key-state.js"
-import type { Ask } from "../gate/operation.js"
+import { type Ask, lineOf } from "../gate/operation.js"
 import { newId } from "../ids.js"
-import { type Caller, findPortalByName, roles } from "../portals/portals.js"
+import { roles } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App, AppDeps } from "./deps.js"
-import { answer, notFound, problemResponses } from "./openapi.js"
+import { answer, problemResponses } from "./openapi.js"
 import { filterText } from "./page-query.js"
+import { portalOf } from "./portal-of.js"
 
 const keyState = z
   .object({
     key: z.string(),
     state: z.enum(["completed", "in_progress", "voided", "purged"]),
     operation: z.string().nullable(),
-    disbursement_id: z.string().nullable().describe("What it recorded"),
+    disbursement_id: z.string().nullable().describe("The ledger line that it recorded; null for a balance event"),
     first_seen_at: z.string().nullable(),
     replays: z.int().nullable().describe("How often it was replayed; null: not counted by this version"),
   })
@@ -73,7 +74,8 @@ export function idempotencyKeyRoutes(
       const found = await reads.run((db) => readKeyState(db, portalId, key))
       if (found) {
         const { state, operation, resourceId, firstSeenAt } = found
-        return { key, state, operation, disbursement_id: resourceId, first_seen_at: firstSeenAt, replays: null }
+        const disbursement_id = resourceId === null ? null : lineOf(operation, resourceId)
+        return { key, state, operation, disbursement_id, first_seen_at: firstSeenAt, replays: null }
       }
       if (!running)
         throw new Problem("idempotency-key-unknown", "Nothing is recorded under this key so far. That is not final.")
@@ -143,21 +145,4 @@ function voidAsk(portalId: string, key: string, requestId: string): Ask {
     requestText: "",
     differs: () => [],
   }
-}
-
-/** Whose key is meant: a portal's own, or that of the portal which others must name. */
-async function portalOf(reads: Pick<Reads, "run">, caller: Caller, name: string | undefined): Promise<string> {
-  if (caller.role === "portal") {
-    if (name !== undefined && name !== caller.portal) throw notFound("portal")
-    return caller.portalId
-  }
-  if (name === undefined) {
-    const detail = "must name the portal whose key is meant"
-    throw new Problem("invalid-request", "The query string has one fault.", {
-      errors: [{ pointer: "/portal", code: "required", detail }],
-    })
-  }
-  const portal = await reads.run((db) => findPortalByName(db, name))
-  if (!portal) throw notFound("portal")
-  return portal.id
 }

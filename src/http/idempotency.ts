@@ -49,14 +49,22 @@ export function registerClaims(app: App): void {
   app.addHook("onError", async (request) => request.claim?.abandon())
 }
 
-/** Makes the preHandler of an operation. */
-export function claimIdempotencyKey(deps: GatedDeps, prepare: (request: FastifyRequest) => Prepared) {
+/**
+ * Makes the preHandler of an operation.
+ * @param how.header `ignored`: the key is always derived, and no header, right or wrong, makes a difference
+ */
+export function claimIdempotencyKey(
+  deps: GatedDeps,
+  prepare: (request: FastifyRequest) => Prepared,
+  how: { readonly header: "read" | "ignored" } = { header: "read" },
+) {
+  const reads = how.header === "read"
   return async function claimIdempotencyKey(
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<FastifyReply | undefined> {
-    const sent = parseKeyHeader(request.raw.rawHeaders)
-    if (sent === null && request.caller.keyRequired) {
+    const sent = reads ? parseKeyHeader(request.raw.rawHeaders) : null
+    if (reads && sent === null && request.caller.keyRequired) {
       throw new Problem(
         "idempotency-key-required",
         "This portal sends an Idempotency-Key with every request, and this one has none. Nothing was recorded.",

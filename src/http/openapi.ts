@@ -165,6 +165,7 @@ export function registerOpenapi(app: App): void {
         { name: "outcomes", description: "What became of a key" },
         { name: "disbursements", description: "Reading the ledger" },
         { name: "awards", description: "What may be disbursed, by whom and when; and what is left" },
+        { name: "balances", description: "What accounts hold, as their sources tell it" },
         { name: "portals", description: "Who may call" },
         { name: "evidence", description: "Who did what, and why" },
         { name: "service", description: "The service itself" },

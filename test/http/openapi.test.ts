@@ -299,6 +299,30 @@ t.test(
     await visit("GET /v1/awards/{award_id}/history", 200, { path: { award_id } })
     await visit("GET /v1/operator-actions", 200, { query: "?subject=B%2F1" })
     await rules("PATCH", 200, { portals: null, status: null, period_end: null })
+    const balance = {
+      source: "core-bank",
+      source_event_id: "1",
+      account_key: "OPS/01",
+      currency: "USD",
+      balance: "1204.5",
+      source_event_time: "2025-07-01T17:00:00Z",
+    }
+    const tell = (expected: number | ProblemCode, change: object) =>
+      visit("POST /v1/balance-events", expected, { token, json: { ...balance, ...change } })
+    const path = { account_key: "OPS/01" }
+    await tell(201, {})
+    await tell(200, { balance: "1204.50" })
+    await tell("idempotency-key-reused", { balance: "1204.51" })
+    await tell("currency-mismatch", { source_event_id: "2", currency: "EUR" })
+    await tell("invalid-request", { source_event_id: "2", currency: "KWD" })
+    await tell("currency-unknown", { source_event_id: "2", currency: "ZZZ" })
+    await tell("submission-timestamp-in-future", { source_event_id: "2", source_event_time: future })
+    await tell("invalid-request", { balance: 1 })
+    await visit("GET /v1/balances/{account_key}", 200, { token, path })
+    await visit("GET /v1/balances/{account_key}", 200, { query: "?portal=east", path })
+    await visit("GET /v1/balances/{account_key}", "not-found", { token })
+    await visit("GET /v1/balances/{account_key}", "invalid-request", { path })
+
     const back = (name: string, expected: number | ProblemCode, key: string | null, json: object, id = line.id) =>
       visit(`POST /v1/disbursements/{id}/${name}`, expected, {
         token,
