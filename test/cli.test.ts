@@ -8,9 +8,10 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import t, { type Test } from "tap"
 import { createDatabase } from "./support/database.js"
+import { executable } from "./support/server.js"
 
 const root = fileURLToPath(new URL("..", import.meta.url))
-/** Compiling on the fly takes its time on a busy machine. */
+/** Long, for a busy machine. */
 const startMs = 60_000
 t.setTimeout(480_000)
 
@@ -23,7 +24,7 @@ interface Process {
 }
 
 function run(t: Test, args: readonly string[], env: Record<string, string> = {}): Process {
-  const child = spawn(process.execPath, ["--import", "tsx", "src/cli.ts", ...args], {
+  const child = spawn(process.execPath, [executable, ...args], {
     cwd: root,
     env: { PATH: process.env.PATH, HOME: process.env.HOME, PORT: "0", ...env },
   })

@@ -14,7 +14,7 @@ import { readPidFile } from "../../src/db/embedded-process.js"
 import { createDatabase } from "../support/database.js"
 import { exactly } from "../support/gate.js"
 import { abortAfter, getKey, postSubmission, type Reply, send } from "../support/http.js"
-import { bootstrapToken, type Process, type Server, startProcess, startServer } from "../support/server.js"
+import { bootstrapToken, executable, type Process, type Server, startProcess, startServer } from "../support/server.js"
 
 t.setTimeout(480_000)
 
@@ -239,7 +239,7 @@ t.test("a client that goes away right after sending can ask what became of its k
 
 t.test("without its database it says so in a sentence and exits 1", async (t) => {
   for (const url of ["postgres://me:hunter2@127.0.0.1:1/x", "postgres://me:hunter2@database.invalid/x"]) {
-    const server = startProcess((work) => t.teardown(work), "src/cli.ts", ["serve"], {
+    const server = startProcess((work) => t.teardown(work), executable, ["serve"], {
       DATABASE_URL: url,
       LOG_LEVEL: "error",
     })

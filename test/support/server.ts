@@ -1,5 +1,5 @@
 /**
- * The service as processes: started from the sources, listened to, killed by their own id. What a process said is kept, so that a test can
+ * The service as processes: started as it was built before the tests, listened to, killed by their own id. What a process said is kept, so that a test can
  * wait for a line of it and search all of it.
  */
 import { type ChildProcess, spawn } from "node:child_process"
@@ -7,7 +7,7 @@ import { once } from "node:events"
 import { fileURLToPath } from "node:url"
 
 const root = fileURLToPath(new URL("../..", import.meta.url))
-/** Compiling on the fly takes its time on a busy machine. */
+/** Long, for a busy machine. */
 const startMs = 60_000
 
 /** A test that is killed tears nothing down: what it started sees that its parent is gone, and goes too. */
@@ -34,18 +34,25 @@ export interface Server extends Process {
 
 type Teardown = (work: () => Promise<unknown>) => unknown
 
-/** Runs a TypeScript program of this repository. Nothing of our environment reaches it but `env`. @param teardown kills it when the test ends */
+/** The executable as it ships; `npm test` builds it first. */
+export const executable = "dist/src/cli.js"
+
+/** Runs a program of this repository. Nothing of our environment reaches it but `env`. @param teardown kills it when the test ends */
 export function startProcess(
   teardown: Teardown,
   file: string,
   args: readonly string[],
   env: Record<string, string>,
 ): Process {
-  const child = spawn(process.execPath, ["--import", endWithParent, "--import", "tsx", file, ...args], {
-    cwd: root,
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, PORT: "0", ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-  })
+  const child = spawn(
+    process.execPath,
+    ["--import", endWithParent, ...(file.endsWith(".ts") ? ["--import", "tsx"] : []), file, ...args],
+    {
+      cwd: root,
+      env: { PATH: process.env.PATH, HOME: process.env.HOME, PORT: "0", ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    },
+  )
   let output = ""
   const listeners = new Set<() => void>()
   const ended = once(child, "close").then(([code, signal]) => ({ code, signal }))
@@ -89,7 +96,7 @@ export async function startServer(
   teardown: Teardown,
   databaseUrl: string,
   env: Record<string, string> = {},
-  file: readonly string[] = ["src/cli.ts", "serve"],
+  file: readonly string[] = [executable, "serve"],
 ): Promise<Server> {
   const [program = "", ...args] = file
   const started = startProcess(teardown, program, args, {

@@ -1,10 +1,16 @@
 /**
- * Runs once before the tests: stops what a killed run left behind, starts a Postgres (or takes the one it is told to) and migrates the
+ * Runs once before the tests: builds the executable that some of them start, stops what a killed run left behind, starts a Postgres (or takes the one it is told to) and migrates the
  * database that each test file clones. Ends with an exit code; the server goes on.
  */
+import { execFileSync } from "node:child_process"
+import { fileURLToPath } from "node:url"
 import postgres from "postgres"
 import { migrateDatabase } from "../../src/db/migrate.js"
 import { processStart, startCluster, stopCluster, sweep, writeState } from "./postgres.js"
+
+// Once, and only what has changed: from the sources each start of a process would take seconds.
+const root = fileURLToPath(new URL("../..", import.meta.url))
+execFileSync("npm", ["run", "--silent", "build"], { cwd: root, stdio: "inherit" })
 
 await sweep()
 const given = process.env.GRANTGATE_TEST_DATABASE_URL
