@@ -101,7 +101,14 @@ export const limits = Object.freeze({
   exportsMax: 8,
   /** Lines of one statement of an export: some 10 ms for the database, and as much for writing them as CSV. */
   exportBatchLines: 1_000,
-  /** One such statement, its wait for a connection included. */
+  /** Totals over a large ledger read all of its lines: stopped by the server after this long, and few at once. */
+  totalsMs: 6_000,
+  totalsMax: 2,
+  /** Awards in one statement of an export of totals. */
+  totalsBatchAwards: 1_000,
+  /** Totals by currency or portal come all at once: portals are few, and currencies fewer. */
+  totalsGroupsMax: 10_000,
+  /** One such statement of an export, its wait for a connection included. */
   exportBatchMs: 5_000,
 
   // Batches
@@ -154,4 +161,6 @@ relate(
   limits.memberMs + limits.lingerMs < limits.stopMs - 2_000,
   "memberMs + lingerMs < stopMs - 2 s (a batch ends inside a stop)",
 )
+relate(limits.totalsMs + limits.connectMs <= limits.answerMs, "totalsMs + connectMs <= answerMs")
+relate(limits.totalsMax < limits.reportConnectionsMax, "totalsMax < reportConnectionsMax (exports go on beside totals)")
 relate(limits.memberMs + 1_000 < limits.stopMs, "memberMs + 1 s < stopMs (what is in flight ends inside a stop)")

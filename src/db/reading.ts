@@ -2,7 +2,8 @@
  * What every read shares: how rows name their portal, and how instants are written. Ledger and evidence keep a portal's id; its name is joined when
  * they are read. Whoever holds the bootstrap token has an id and a name but no row, so that it is gone when the token is.
  */
-import { type SQL, sql } from "drizzle-orm"
+import { eq, type SQL, sql } from "drizzle-orm"
+import type { Db } from "./client.js"
 import { portals } from "./tables/callers.js"
 
 /** The operator that GRANTGATE_BOOTSTRAP_TOKEN stands for; no portal may take the name. */
@@ -15,6 +16,13 @@ export const portalName = sql<string>`coalesce(${portals.name}, ${bootstrapPorta
 export function portalIdOf(name: string): SQL {
   if (name === bootstrapPortal.name) return sql`${bootstrapPortal.id}::uuid`
   return sql`(SELECT p.id FROM ${portals} p WHERE p.name = ${name})`
+}
+
+/** The same, read at once; null when there is none. */
+export async function readPortalId(db: Db, name: string): Promise<string | null> {
+  if (name === bootstrapPortal.name) return bootstrapPortal.id
+  const [portal] = await db.select({ id: portals.id }).from(portals).where(eq(portals.name, name))
+  return portal?.id ?? null
 }
 
 /** RFC 3339 UTC with six digits, whatever the session's time zone. */

@@ -34,6 +34,7 @@ import { registerRequestLog } from "./request-log.js"
 import { returnRoutes } from "./returns.js"
 import { securityHeaders } from "./security-headers.js"
 import { submissionRoutes } from "./submissions.js"
+import { totalsRoutes } from "./totals.js"
 import { validatorCompiler } from "./validation.js"
 
 /** With a count, a request's id that no other process has. */
@@ -68,6 +69,7 @@ export function buildApp(deps: AppDeps): App {
     disbursementRoutes(routes, { reads, reports })
     balanceRoutes(routes, { gate: deps.gate, metrics, reads })
     returnRoutes(routes, { gate: deps.gate, metrics, reads })
+    totalsRoutes(routes, { reads, reports })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)
     awardRoutes(routes, { reads, changes: deps.changes ?? reads })

@@ -5,18 +5,13 @@ import { z } from "zod"
 import type { Reads } from "../db/client.js"
 import { decodeCursor, toPage } from "../db/page.js"
 import { csvHeader, csvRows } from "../ledger/csv.js"
-import {
-  type LedgerFilters,
-  type LedgerLine,
-  ledgerColumns,
-  readAllLines,
-  readLine,
-  readLines,
-} from "../ledger/disbursement-reads.js"
+import { type LedgerLine, ledgerColumns, readAllLines, readLine, readLines } from "../ledger/disbursement-reads.js"
+import type { LedgerFilters } from "../ledger/ledger-range.js"
 import { awardKey, timestampText } from "../ledger/submission.js"
 import { limits } from "../limits.js"
-import { type Caller, roles } from "../portals/portals.js"
+import { roles } from "../portals/portals.js"
 import type { App } from "./deps.js"
+import { ownerAsked, scopeOf } from "./ledger-scope.js"
 import { listType, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
 import { answer, notFound, problemResponses } from "./openapi.js"
 import { filterText, pageOf, pageQuery } from "./page-query.js"
@@ -136,8 +131,7 @@ With \`Accept: text/csv\` or \`application/x-ndjson\` the whole list is streamed
     async (request, reply) => {
       const { query, caller } = request
       const wanted: LedgerFilters = {
-        portalId: scopeOf(caller),
-        portal: query.portal ?? null,
+        ownerId: await ownerAsked(reads, caller, query.portal),
         awardKey: query.award_id === undefined ? null : awardKey(query.award_id),
         from: query.from ?? null,
         to: query.to ?? null,
@@ -156,9 +150,4 @@ With \`Accept: text/csv\` or \`application/x-ndjson\` the whole list is streamed
       return toPage(rows, limit, wanted, (line) => ({ at: line.recorded_at, id: line.id }))
     },
   )
-}
-
-/** Whose lines a caller may see: a portal its own, others everyone's. */
-function scopeOf(caller: Caller): string | null {
-  return caller.role === "portal" ? caller.portalId : null
 }

@@ -33,10 +33,12 @@ export interface Table<Row> {
   readonly name: string
   readonly columns: readonly Column<Row>[]
   readonly batches: AsyncIterable<readonly Row[]>
+  /** A row as JSON; absent: as JSON.stringify writes it. */
+  readonly json?: (row: Row) => string
 }
 
 /** At most so many at once; one more is refused, not queued. */
-class Places {
+export class Places {
   #taken = 0
   constructor(readonly max: number) {}
 
@@ -61,7 +63,7 @@ export async function sendTable<Row>(
   request: FastifyRequest,
   reply: FastifyReply,
   type: Exclude<ListType, "application/json">,
-  { name, columns, batches }: Table<Row>,
+  { name, columns, batches, json = JSON.stringify }: Table<Row>,
 ): Promise<FastifyReply> {
   const csv = type === "text/csv"
   const headers = {
@@ -75,7 +77,9 @@ export async function sendTable<Row>(
   try {
     const iterator = batches[Symbol.asyncIterator]()
     const first = await iterator.next()
-    const write = csv ? (rows: readonly Row[]) => csvRows(columns, rows) : ndjsonRows
+    const write = csv
+      ? (rows: readonly Row[]) => csvRows(columns, rows)
+      : (rows: readonly Row[]) => ndjsonRows(rows, json)
     const body = Readable.from(texts(csv ? csvHeader(columns) : "", first, iterator, write), { objectMode: false })
     body.once("close", leave)
     return reply.headers(headers).send(body)
@@ -98,8 +102,8 @@ async function* texts<Row>(
   }
 }
 
-function ndjsonRows(rows: readonly unknown[]): string {
-  return rows.map((row) => `${JSON.stringify(row)}\n`).join("")
+function ndjsonRows<Row>(rows: readonly Row[], json: (row: Row) => string): string {
+  return rows.map((row) => `${json(row)}\n`).join("")
 }
 
 /** Now, in a form that every file system takes. */

@@ -2,16 +2,16 @@
  * Reading the ledger: one line, or pages of lines in the order in which they were recorded. Nothing is locked; each call is one statement, so that
  * a line and what was returned of it are of the same instant. Amounts of two currencies are never added.
  */
-import { and, asc, desc, eq, gte, lt, type SQL, sql } from "drizzle-orm"
-import { alias } from "drizzle-orm/pg-core"
+import { and, eq, type SQL, sql } from "drizzle-orm"
 import type { Db, Reads } from "../db/client.js"
 import type { Place } from "../db/page.js"
-import { bootstrapPortal, portalIdOf, portalName, utc } from "../db/reading.js"
+import { bootstrapPortal, utc } from "../db/reading.js"
 import { portals } from "../db/tables/callers.js"
 import { disbursements } from "../db/tables/money.js"
 import { limits } from "../limits.js"
 import type { Column } from "./csv.js"
 import { decimalText } from "./currency.js"
+import { type LedgerFilters, linesOf, owner } from "./ledger-range.js"
 
 /** One ledger line, as it is shown. Times are RFC 3339 UTC. */
 export interface LedgerLine {
@@ -43,24 +43,7 @@ export interface LedgerLine {
   readonly net_cents?: number
 }
 
-export interface LedgerFilters {
-  /** Whose lines; null: everyone's. */
-  readonly portalId: string | null
-  /** By name; null: everyone's. */
-  readonly portal: string | null
-  /** Normalised. */
-  readonly awardKey: string | null
-  /** Half-open on `recorded_at`. */
-  readonly from: string | null
-  readonly to: string | null
-  readonly submissionId: string | null
-  readonly idempotencyKey: string | null
-}
-
 const d = disbursements
-
-/** Whose line it is; spelled as in the index. */
-const owner = sql`coalesce(${disbursements.owner_id}, ${disbursements.portal_id})`
 
 /** One line; null when there is none, or it is not this portal's. */
 export async function readLine(db: Db, id: string, portalId: string | null): Promise<LedgerLine | null> {
@@ -79,9 +62,8 @@ export async function readLines(
   limit: number,
   end: Place | null = null,
 ): Promise<LedgerLine[]> {
-  const upToEnd =
-    end === null ? undefined : sql`(${d.recorded_at}, ${d.id}) <= (${end.at}::timestamptz, ${end.id}::uuid)`
-  return (await select(db, and(matching(filters, after), upToEnd), limit)).map(toLine)
+  const { where, ascending } = linesOf(filters, after, end)
+  return (await select(db, where, limit, ascending)).map(toLine)
 }
 
 /**
@@ -110,37 +92,22 @@ export async function* readAllLines(
 
 /** The place of the last line; null when there is none. */
 async function readEnd(db: Db, filters: LedgerFilters): Promise<Place | null> {
+  const { where, descending } = linesOf(filters)
   const [end] = await db
     .select({ at: utc(d.recorded_at), id: d.id })
     .from(d)
-    .where(matching(filters, null))
-    .orderBy(desc(d.recorded_at), desc(d.id))
+    .where(where)
+    .orderBy(descending)
     .limit(1)
   return end ?? null
 }
 
-function matching(filters: LedgerFilters, after: Place | null): SQL | undefined {
-  return and(
-    filters.portalId === null ? undefined : eq(owner, filters.portalId),
-    filters.portal === null ? undefined : eq(owner, portalIdOf(filters.portal)),
-    filters.awardKey === null ? undefined : eq(d.award_key, filters.awardKey),
-    filters.from === null ? undefined : gte(d.recorded_at, filters.from),
-    filters.to === null ? undefined : lt(d.recorded_at, filters.to),
-    filters.submissionId === null ? undefined : eq(d.submission_id, filters.submissionId),
-    filters.idempotencyKey === null ? undefined : byKey(filters.idempotencyKey),
-    after === null ? undefined : sql`(${d.recorded_at}, ${d.id}) > (${after.at}::timestamptz, ${after.id}::uuid)`,
-  )
+/** Not by a join, which the planner may do first, and then sort what was in order. */
+function nameOf(portalId: unknown): SQL<string> {
+  return sql`coalesce((SELECT p.name FROM ${portals} p WHERE p.id = ${portalId}), ${bootstrapPortal.name})`
 }
 
-/** The index of keys begins with who recorded the line: one look-up for each portal, of which there are few. */
-function byKey(key: string): SQL {
-  return sql`${d.portal_id} = ANY(ARRAY(SELECT p.id FROM ${portals} p UNION ALL SELECT ${bootstrapPortal.id}::uuid)) AND ${d.idempotency_key} = ${key}`
-}
-
-const returned = alias(disbursements, "returned")
-const recorder = alias(portals, "recorder")
-
-function select(db: Db, where: SQL | undefined, limit: number) {
+function select(db: Db, where: SQL | undefined, limit: number, order: SQL = sql`${d.id}`) {
   return db
     .select({
       id: d.id,
@@ -151,7 +118,7 @@ function select(db: Db, where: SQL | undefined, limit: number) {
       submission_timestamp: utc(d.submission_timestamp),
       submission_id: d.submission_id,
       idempotency_key: d.idempotency_key,
-      portal: portalName,
+      portal: nameOf(owner),
       recorded_at: utc(d.recorded_at),
       assistance_listing_number: d.assistance_listing_number,
       fain: d.fain,
@@ -161,16 +128,14 @@ function select(db: Db, where: SQL | undefined, limit: number) {
       period_to: d.period_to,
       disbursement_id: d.disbursement_id,
       reason: d.reason,
-      recorded_by: sql<string>`coalesce(${recorder.name}, ${bootstrapPortal.name})`,
-      // Lines that undo this one.
-      returned_cents: sql<number>`coalesce((SELECT -sum(${returned.amount_cents}) FROM ${disbursements} "returned"
-        WHERE ${returned.disbursement_id} = ${d.id}), 0)`.mapWith(Number),
+      recorded_by: nameOf(d.portal_id),
+      // Lines that undo this one. Named in full: of a single table drizzle writes columns without its name, which would mean r's here.
+      returned_cents: sql<number>`coalesce((SELECT -sum(r.amount_cents) FROM ${d} r
+        WHERE r.disbursement_id = "disbursements"."id"), 0)`.mapWith(Number),
     })
     .from(d)
-    .leftJoin(portals, eq(portals.id, owner))
-    .leftJoin(recorder, eq(recorder.id, d.portal_id))
     .where(where)
-    .orderBy(asc(d.recorded_at), asc(d.id))
+    .orderBy(order)
     .limit(limit)
 }
 

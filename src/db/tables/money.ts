@@ -118,16 +118,21 @@ export const disbursements = pgTable(
     index("disbursements_recorded_at").on(t.recorded_at, t.id),
     index("disbursements_owner").on(sql`coalesce(owner_id, portal_id)`, t.recorded_at, t.id),
     index("disbursements_award").on(t.award_key, t.recorded_at, t.id),
-    // The awards that a portal has drawn on, found by leaps; narrow, and equal entries share their space.
-    index("disbursements_owner_award").on(sql`coalesce(owner_id, portal_id)`, t.award_key),
+    // A portal's lines of one award, in order; the awards that it has drawn on, found by leaps. Without it a page of a large portal and a large
+    // award that have little in common would read most of the ledger.
+    index("disbursements_owner_award").on(sql`coalesce(owner_id, portal_id)`, t.award_key, t.recorded_at, t.id),
     // An operator's look-up of a portal's own number.
     index("disbursements_submission_id").on(t.submission_id).where(sql`submission_id IS NOT NULL`),
     // What came back of a disbursement.
     index("disbursements_disbursement_id").on(t.disbursement_id).where(sql`disbursement_id IS NOT NULL`),
     // A disbursement is reversed once, whatever the code above does.
     uniqueIndex("disbursements_reversal").on(t.disbursement_id).where(sql`kind = 'reversal'`),
+    // The same amount of the same award a short time before.
+    index("disbursements_award_amount")
+      .on(t.award_key, t.amount_cents, t.recorded_at)
+      .where(sql`kind = 'disbursement'`),
     // The same invoice on two awards.
-    index("disbursements_invoice_ref").on(t.invoice_ref).where(sql`invoice_ref IS NOT NULL`),
+    index("disbursements_invoice_ref").on(t.invoice_ref, t.award_key).where(sql`invoice_ref IS NOT NULL`),
     // An amount is never nothing, its sign is that of its kind, and it is exact in JSON.
     check(
       "disbursements_amount_cents",
