@@ -3,7 +3,7 @@
  * also by two servers at once and while the rules change.
  */
 import postgres from "postgres"
-import t from "tap"
+import t, { type Test } from "tap"
 import { readConfig } from "../../src/config.js"
 import { makeLogger } from "../../src/http/request-log.js"
 import { type Running, serve } from "../../src/serve.js"
@@ -472,4 +472,194 @@ t.test("what operators do to portals is kept too, and no token with it", async (
   ])
   t.equal(body.items.length, 3, "a repeat is none")
   t.notOk(text.includes(token) || text.includes(added.body.token))
+})
+
+/** Accepted answers in the order in which the award took them: each says what it left, and none is left out. */
+function isOneAccount(t: Test, ceiling: number, accepted: readonly Reply[], from = 0): void {
+  let disbursed = from
+  const wrong: unknown[] = []
+  for (const { body } of accepted.toSorted((a, b) => a.body.award.disbursed_cents - b.body.award.disbursed_cents)) {
+    disbursed += body.amount_cents
+    const { disbursed_cents, available_cents } = body.award
+    if (disbursed_cents !== disbursed || available_cents !== ceiling - disbursed) wrong.push(body.award, disbursed)
+  }
+  t.same(wrong, [], "each answer goes on from the one before it")
+}
+
+t.test(
+  "a storm by two servers on one ceiling: all that fits is taken, every answer is exact, nobody starves",
+  async (t) => {
+    const { id, token } = await newPortal()
+    const n = rounds(10)
+    const total = { sent: 0, accepted: 0 }
+    for (let round = 0; round < n; round++) {
+      const award = newAward()
+      // Half of what is sent fits, and it all but fills the ceiling.
+      const ceiling = 64 * 100 + 50
+      await put(award, { obligated_cents: ceiling })
+      const replies = await Promise.all(
+        bothUrls.flatMap((url) => Array.from({ length: 64 }, () => submit(token, award, { amount_cents: 100 }, url))),
+      )
+      const accepted = replies.filter(({ status }) => status === 201)
+      t.equal(accepted.length, 64)
+      const others = replies.filter(({ status }) => status !== 201)
+      t.same([...new Set(others.map(codeOf))], ["award-funds-exceeded"], "the others do not fit, and no other reason")
+      t.same(
+        [...new Set(others.map(({ body }) => body.available_cents))],
+        [50],
+        "who did not fit learns what was left then",
+      )
+      isOneAccount(t, ceiling, accepted)
+      t.match((await get(award)).body, { disbursed_cents: 6_400, available_cents: 50 })
+      total.sent += replies.length
+      total.accepted += accepted.length
+    }
+    await hasEffects(t, sql, id, total.accepted)
+  },
+)
+
+t.test(
+  "once a change of the rules is answered nobody is accepted under the old ones, whatever storms around it",
+  async (t) => {
+    const { id, token } = await newPortal()
+    const n = rounds(25)
+    let accepted = 0
+    for (let round = 0; round < n; round++) {
+      const award = newAward()
+      await put(award, round % 2 === 0 ? { obligated_cents: max } : {})
+      let changed = false
+      const late: unknown[] = []
+      const storm = bothUrls.flatMap((url) =>
+        Array.from({ length: 8 }, async () => {
+          for (let i = 0; i < 12; i++) {
+            const sentAfter = changed
+            const reply = await submit(token, award, { amount_cents: 1 }, url)
+            if (reply.status === 201) accepted += 1
+            if (![201, "award-not-active"].includes(codeOf(reply) as never)) late.push(reply.text)
+            if (reply.status === 201 && sentAfter) late.push("accepted under the old rules")
+          }
+        }),
+      )
+      const closed = await patch(award, { status: "closed" }, bothUrls[round % 2 === 0 ? 0 : 1])
+      changed = true
+      t.equal(closed.status, 200)
+      await Promise.all(storm)
+      t.same(late, [])
+      t.equal((await get(award)).body.disbursed_cents, closed.body.disbursed_cents, "nothing came after it")
+    }
+    await hasEffects(t, sql, id, accepted)
+  },
+)
+
+t.test("a submission whose award changes between its decision and its writing is decided again", async (t) => {
+  const { token } = await newPortal()
+  for (const [rules, change, expected] of [
+    [{ obligated_cents: 1_000 }, "status = 'closed', rules_version = rules_version + 1", "award-not-active"],
+    [{}, "portals = '{}', rules_version = rules_version + 1", "award-not-permitted"],
+    [{ obligated_cents: 1_000 }, "disbursed_cents = 950", "award-funds-exceeded"],
+    [{}, "obligated_cents = 99, rules_version = rules_version + 1", "award-funds-exceeded"],
+  ] as const) {
+    const award = newAward()
+    await put(award, rules)
+    const waiting = await sql.begin(async (holder) => {
+      await holder.unsafe(`UPDATE awards SET ${change} WHERE award_key = '${award}'`)
+      const reply = submit(token, award)
+      // It has read the award as it was, and waits for the row to write onto.
+      for (let seen = 0; seen === 0; ) {
+        const [row] = await sql`SELECT count(*)::int AS n FROM pg_stat_activity
+          WHERE datname = current_database() AND wait_event_type = 'Lock'`
+        seen = row?.n
+      }
+      return { reply }
+    })
+    t.equal(codeOf(await waiting.reply), expected, change)
+  }
+})
+
+t.test("a ceiling is never set below the net, and the net never passes it, however the two race", async (t) => {
+  const { id, token } = await newPortal()
+  const n = rounds(25)
+  let accepted = 0
+  for (let round = 0; round < n; round++) {
+    const award = newAward()
+    await put(award, { obligated_cents: 10_000 })
+    const replies = await Promise.all(
+      Array.from({ length: 32 }, (_, i) =>
+        i % 4 === 3
+          ? patch(award, { obligated_cents: 50 * i }, bothUrls[round % 2 === 0 ? 0 : 1])
+          : submit(token, award, { amount_cents: 50 }, bothUrls[i % 2 === 0 ? 0 : 1]),
+      ),
+    )
+    accepted += replies.filter(({ status }) => status === 201).length
+    const allowed = [200, 201, "ceiling-below-net", "award-funds-exceeded"]
+    t.same(
+      replies.filter((reply) => !allowed.includes(codeOf(reply))).map(({ text }) => text),
+      [],
+    )
+    for (const [i, reply] of replies.entries())
+      if (reply.body.code === "ceiling-below-net") t.ok(reply.body.net_cents > 50 * i, "it says how much is disbursed")
+    const { obligated_cents, net_cents, available_cents } = (await get(award)).body
+    t.ok(net_cents <= obligated_cents && available_cents === obligated_cents - net_cents)
+  }
+  await hasEffects(t, sql, id, accepted)
+})
+
+t.test("a change waits for an award that is held, two seconds at most, and stalls no reads", async (t) => {
+  const award = newAward()
+  await put(award, {})
+  let letGo!: () => void
+  const released = new Promise<void>((resolve) => {
+    letGo = resolve
+  })
+  await new Promise<void>((resolve) => {
+    void sql.begin(async (holder) => {
+      await holder`SELECT 1 FROM awards WHERE award_key = ${award} FOR UPDATE`
+      resolve()
+      await released
+    })
+  })
+  const started = performance.now()
+  const held = [patch(award, { status: "closed" }), patch(award, { status: "suspended" })]
+  const meanwhile = await Promise.all(Array.from({ length: 20 }, () => get(award)))
+  t.ok(meanwhile.every(({ status }) => status === 200) && performance.now() - started < 1_500, "reads go on")
+  for (const reply of await Promise.all(held)) {
+    t.match(reply, {
+      status: 503,
+      body: { code: "award-busy", outcome: "not_applied" },
+      headers: { "retry-after": "1" },
+    })
+  }
+  t.ok(performance.now() - started < 4_000)
+  letGo()
+  t.match(await patch(award, { status: "closed" }), { status: 200, body: { rules_version: 2 } })
+})
+
+t.test("many who register one award at once make it once, also while a submission opens it", async (t) => {
+  const { token } = await newPortal()
+  const n = rounds(25)
+  for (let round = 0; round < n; round++) {
+    const award = newAward()
+    const replies = await Promise.all([
+      ...bothUrls.flatMap((url) => [
+        put(award, { liquidation_days: 5 }, url),
+        put(award, { liquidation_days: 5 }, url),
+      ]),
+      ...bothUrls.map((url) => submit(token, award, {}, url)),
+    ])
+    t.same(
+      [...new Set(replies.map(({ status }) => status))].filter((status) => status !== 200),
+      [201],
+    )
+    const { body } = await get(award)
+    t.match(body, { rules_version: 1, liquidation_days: 5, disbursed_cents: 200 })
+    const versions = await send(service.url, "GET", `${pathOf(award)}/history`, { token: auditor.token })
+    t.equal(versions.body.items.length, 1)
+  }
+})
+
+t.test("no request of this file met the database's own guard, or failed otherwise", async (t) => {
+  t.same(
+    service.log.filter(({ level }) => Number(level) >= 50),
+    [],
+  )
 })
