@@ -4,6 +4,7 @@
  * work; the commands do.
  */
 import { Command } from "commander"
+import { awardCommands } from "./commands/award.js"
 import { installation, sentenceOf } from "./commands/command.js"
 import { portalCommands } from "./commands/portal.js"
 import { serveCommand } from "./commands/serve.js"
@@ -21,6 +22,7 @@ Examples:
   DATABASE_URL=postgres://… grantgate serve              on your own Postgres (14 to 18)
   grantgate portal create county-east --role portal      prints the portal's first token
   grantgate portal token add county-east                 one more, to rotate the old one
+  grantgate award import awards.csv --reason "FY 2027"    registers awards, changes their rules
   grantgate openapi --write openapi/openapi.json
 
 Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR, LOG_LEVEL and more; the README lists them.`,
@@ -28,6 +30,7 @@ Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR
 
 serveCommand(program)
 portalCommands(program)
+awardCommands(program)
 upkeepCommands(program)
 
 await program.parseAsync().catch((error: unknown) => {

@@ -126,6 +126,16 @@ export const limits = Object.freeze({
   batchPieceCharsMax: 64 * 1024,
   /** After an early end what the client still sends is thrown away for this long, so that it can read the last line. */
   lingerMs: 1_000,
+  // Files of awards
+  /** A file is read whole before anything is done with it. */
+  importBytesMax: 64 * 1024 * 1024,
+  /** Awards written by one statement of an import. */
+  importRowsMax: 1_000,
+  /** One transaction with all changes of a file: a hundred thousand awards take a few seconds. */
+  importMs: 10 * 60 * 1000,
+  importStatementMs: 60_000,
+  /** Faults of a file that are told one by one. */
+  importFaultsMax: 100,
 
   // Connections and stopping
   readConnectionsMax: 5,

@@ -24,10 +24,10 @@ export interface RulesRequest {
   readonly reason: string | null
 }
 
-const settings = { isolationLevel: "read committed", accessMode: "read write" } as const
+export const settings = { isolationLevel: "read committed", accessMode: "read write" } as const
 
 /** A change that was decided on. */
-interface Change {
+export interface Change {
   readonly awardKey: string
   readonly awardId: string
   readonly before: AwardRow | null
@@ -64,9 +64,10 @@ export async function changeRules(
   request: RulesRequest,
   actor: Actor,
 ): Promise<{ award: AwardRow; isNew: boolean }> {
+  const untilMs = performance.now() + limits.heldMs
   let committing = false
   const change = async (tx: Tx) => {
-    const result = await changeOne(tx, request, actor)
+    const result = await changeOne(tx, request, actor, untilMs)
     committing = true
     return result
   }
@@ -85,8 +86,12 @@ export async function changeRules(
   }
 }
 
-async function changeOne(tx: Tx, request: RulesRequest, actor: Actor): Promise<{ award: AwardRow; isNew: boolean }> {
-  const untilMs = performance.now() + limits.heldMs
+async function changeOne(
+  tx: Tx,
+  request: RulesRequest,
+  actor: Actor,
+  untilMs: number,
+): Promise<{ award: AwardRow; isNew: boolean }> {
   await limitTransaction(tx, untilMs)
   const key = awardKey(request.awardId)
   let [before = null] = await lockRows(tx, [key])
@@ -109,18 +114,22 @@ async function changeOne(tx: Tx, request: RulesRequest, actor: Actor): Promise<{
   return { award, isNew: before === null }
 }
 
-/** Limits of one change; no statement waits for a lock after `untilMs`. */
-async function limitTransaction(tx: Tx, untilMs: number): Promise<void> {
+/** Limits of one transaction of changes; no statement waits for a lock after `untilMs`. */
+export async function limitTransaction(
+  tx: Tx,
+  untilMs: number,
+  statementMs: number = limits.rulesChangeMs,
+): Promise<void> {
   const waitMs = Math.max(1, Math.ceil(untilMs - performance.now()))
   await tx.execute(
     sql.raw(
-      `SET LOCAL lock_timeout = ${waitMs}; SET LOCAL statement_timeout = ${limits.rulesChangeMs}; SET LOCAL idle_in_transaction_session_timeout = ${limits.idleInTransactionMs}`,
+      `SET LOCAL lock_timeout = ${waitMs}; SET LOCAL statement_timeout = ${statementMs}; SET LOCAL idle_in_transaction_session_timeout = ${limits.idleInTransactionMs}`,
     ),
   )
 }
 
 /** Locks the awards in the order of award_key, and reads them; those that are not there are absent. */
-function lockRows(tx: Tx, awardKeys: readonly string[]): Promise<AwardRow[]> {
+export function lockRows(tx: Tx, awardKeys: readonly string[]): Promise<AwardRow[]> {
   return tx
     .select(awardRow)
     .from(awards)
@@ -133,7 +142,12 @@ function lockRows(tx: Tx, awardKeys: readonly string[]): Promise<AwardRow[]> {
  * Writes rules, history and actions of awards that are locked, or are new: three sets.
  * @throws Error when a new award is there after all
  */
-async function writeChanges(tx: Tx, changes: readonly Change[], reason: string | null, actor: Actor): Promise<void> {
+export async function writeChanges(
+  tx: Tx,
+  changes: readonly Change[],
+  reason: string | null,
+  actor: Actor,
+): Promise<void> {
   const rows = changes.map(({ awardKey, awardId, before, after }) => ({
     action_id: newId(),
     award_key: awardKey,
