@@ -74,7 +74,8 @@ export async function changeRules(
   try {
     return await changes.run((db) => db.transaction(change, settings), limits.rulesChangeMs)
   } catch (error) {
-    if (errorCode(error) === "55P03") {
+    // A statement that was cut off was waiting: lock_timeout counts anew for each lock, and a row that others wait for takes two.
+    if (errorCode(error) === "55P03" || errorCode(error) === "57014") {
       throw new Problem("award-busy", "The award is held by another request. Nothing was changed.")
     }
     if (committing && isUnavailable(error)) {
@@ -108,22 +109,22 @@ async function changeOne(
   const after = decideRules(before, request.whole ? wholeRules(request.sent) : request.sent)
   if (after instanceof Problem) throw after
   if (after === null) return { award: before as AwardRow, isNew: false }
+  await limitTransaction(tx, untilMs, limits.rulesChangeMs)
   await writeChanges(tx, [{ awardKey: key, awardId: request.awardId, before, after }], request.reason, actor)
   const [award] = await lockRows(tx, [key])
   if (!award) throw new Error("an award that was written is there")
   return { award, isNew: before === null }
 }
 
-/** Limits of one transaction of changes; no statement waits for a lock after `untilMs`. */
-export async function limitTransaction(
-  tx: Tx,
-  untilMs: number,
-  statementMs: number = limits.rulesChangeMs,
-): Promise<void> {
+/**
+ * Limits of one transaction of changes: no lock is waited for after `untilMs`.
+ * @param statementMs longest that a statement takes; absent: it ends by `untilMs`, too
+ */
+export async function limitTransaction(tx: Tx, untilMs: number, statementMs?: number): Promise<void> {
   const waitMs = Math.max(1, Math.ceil(untilMs - performance.now()))
   await tx.execute(
     sql.raw(
-      `SET LOCAL lock_timeout = ${waitMs}; SET LOCAL statement_timeout = ${statementMs}; SET LOCAL idle_in_transaction_session_timeout = ${limits.idleInTransactionMs}`,
+      `SET LOCAL lock_timeout = ${waitMs}; SET LOCAL statement_timeout = ${statementMs ?? waitMs}; SET LOCAL idle_in_transaction_session_timeout = ${limits.idleInTransactionMs}`,
     ),
   )
 }
