@@ -173,7 +173,7 @@ export function loadOf(bench: Bench, url: string, token: string): Load {
 }
 
 /** Measures between two counts, and checks one against the other. */
-async function measureRows(
+export async function measureRows(
   bench: Bench,
   name: string,
   databaseUrl: string,

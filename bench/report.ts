@@ -40,6 +40,8 @@ export function ratiosOf(results: readonly Result[]): Ratio[] {
     ...ratio("product / itself with a transaction per request, 1 connection", "product-1", "group-1-1", 1, "least"),
     ...ratio("product / textbook server", "product-128", "textbook", 8, "least"),
     ...ratio("replays / bare Fastify POST", "replays", "bare", 0.5, "least"),
+    ...ratio("batch / set-based SQL alone", "batch", "pgbench-sets", 0.5, "least"),
+    ...ratio("batch / a transaction per request, 128 connections", "batch", "group-1-128", 5, "least"),
     ...ratio("throughput, nothing held / an award and a key held", "free", "held", 2, "below"),
     ...ratio("p99, an award and a key held / nothing held", "held", "free", 2, "below", (figure) => figure.p99Ms),
   ]

@@ -5,6 +5,7 @@
 import { cp, mkdir, rm, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { batchCells } from "./batch.js"
 import { type Bench, type Cell, cells } from "./cells.js"
 import { type BenchPostgres, benchFolder, openPostgres } from "./database.js"
 import type { Figure } from "./figure.js"
@@ -33,11 +34,11 @@ try {
 }
 
 async function main(settings: Settings): Promise<void> {
-  const wanted = [...cells, ...heldCells].filter(
+  const all = [...cells, ...batchCells, ...heldCells]
+  const wanted = all.filter(
     ({ letter, key }) => settings.only === null || settings.only.includes(letter) || settings.only.includes(key),
   )
-  if (wanted.length === 0)
-    throw new Error(`--only names no row: a to f and h, or ${cells.map(({ key }) => key).join(", ")}`)
+  if (wanted.length === 0) throw new Error(`--only names no row: a to h, or ${all.map(({ key }) => key).join(", ")}`)
   await mkdir(folder, { recursive: true })
   // A copy, so that a build in the middle of a run changes nothing.
   for (const part of ["dist", "drizzle", "package.json"])
