@@ -5,9 +5,10 @@
  */
 import { Command } from "commander"
 import { awardCommands } from "./commands/award.js"
-import { installation, sentenceOf } from "./commands/command.js"
+import { CommandError, installation, sentenceOf } from "./commands/command.js"
 import { portalCommands } from "./commands/portal.js"
 import { serveCommand } from "./commands/serve.js"
+import { submitCommand } from "./commands/submit.js"
 import { upkeepCommands } from "./commands/upkeep.js"
 
 const program = new Command("grantgate")
@@ -23,6 +24,7 @@ Examples:
   grantgate portal create county-east --role portal      prints the portal's first token
   grantgate portal token add county-east                 one more, to rotate the old one
   grantgate award import awards.csv --reason "FY 2027"    registers awards, changes their rules
+  grantgate submit july.csv                              records a file of submissions, each line once
   grantgate openapi --write openapi/openapi.json
 
 Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR, LOG_LEVEL and more; the README lists them.`,
@@ -31,9 +33,10 @@ Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR
 serveCommand(program)
 portalCommands(program)
 awardCommands(program)
+submitCommand(program)
 upkeepCommands(program)
 
 await program.parseAsync().catch((error: unknown) => {
   process.stderr.write(`grantgate: ${sentenceOf(error)}\n`)
-  process.exitCode = 1
+  process.exitCode = error instanceof CommandError ? error.exitCode : 1
 })

@@ -61,6 +61,24 @@ const environment = {
     .describe("Least severe log lines to write"),
 } as const
 
+/** What the commands read that are clients of a running service. */
+const clientEnvironment = {
+  GRANTGATE_URL: z
+    .url({ protocol: /^https?$/ })
+    .default("http://127.0.0.1:3000")
+    .describe("Of `grantgate submit`: the service to send to"),
+  GRANTGATE_TOKEN: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, "must be printable ASCII without spaces")
+    .optional()
+    .describe("Of `grantgate submit`: the portal's token"),
+} as const
+
+export interface ClientConfig {
+  readonly url: string
+  readonly token: string | null
+}
+
 export interface Config {
   readonly host: string
   readonly port: number
@@ -82,7 +100,7 @@ export interface Config {
 
 /** Every variable with its meaning and default, in the form of an env file; `.env.example` is this text. */
 export function describeEnvironment(): string {
-  const entries = Object.entries(environment).map(([name, schema]) => {
+  const entries = Object.entries({ ...environment, ...clientEnvironment }).map(([name, schema]) => {
     const fallback = schema instanceof z.ZodDefault ? String(schema.def.defaultValue) : null
     return `# ${schema.description ?? ""}\n${fallback === null ? `# ${name}=` : `${name}=${fallback}`}\n`
   })
@@ -103,15 +121,7 @@ export function readConfig(
   env: Record<string, string | undefined> = process.env,
   home: string = process.cwd(),
 ): Config {
-  const given = Object.fromEntries(
-    Object.keys(environment).map((name) => [name, env[name] === "" ? undefined : env[name]]),
-  )
-  const read = z.object(environment).safeParse(given)
-  if (!read.success) {
-    const faults = read.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`)
-    throw new ConfigError(`The configuration is not valid. ${faults.join("; ")}`)
-  }
-  const e = read.data
+  const e = readAll(environment, env)
   return Object.freeze({
     host: e.HOST,
     port: e.PORT,
@@ -127,4 +137,24 @@ export function readConfig(
     preparedStatements: e.GRANTGATE_PREPARED_STATEMENTS === "true",
     logLevel: e.LOG_LEVEL,
   })
+}
+
+/**
+ * Reads what a client needs. Empty values count as absent.
+ * @throws ConfigError
+ */
+export function readClientConfig(env: Record<string, string | undefined> = process.env): ClientConfig {
+  const { GRANTGATE_URL: url, GRANTGATE_TOKEN: token } = readAll(clientEnvironment, env)
+  return Object.freeze({ url, token: token ?? null })
+}
+
+function readAll<Shape extends z.ZodRawShape>(
+  shape: Shape,
+  env: Record<string, string | undefined>,
+): z.output<z.ZodObject<Shape>> {
+  const given = Object.fromEntries(Object.keys(shape).map((name) => [name, env[name] === "" ? undefined : env[name]]))
+  const read = z.object(shape).safeParse(given)
+  if (read.success) return read.data
+  const faults = read.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`)
+  throw new ConfigError(`The configuration is not valid. ${faults.join("; ")}`)
 }

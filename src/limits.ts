@@ -137,6 +137,20 @@ export const limits = Object.freeze({
   /** Faults of a file that are told one by one. */
   importFaultsMax: 100,
 
+  // `grantgate submit`, a client: what it has sent and holds until the answer comes, so that it can send it again
+  submitLinesMax: 8_192,
+  submitBytesMax: 16 * 1024 * 1024,
+  submitPieceChars: 16 * 1024,
+  /** A line whose answer says "the same again" is sent so often; what else failed is tried as long as the command has patience. */
+  submitTriesMax: 5,
+  submitRetryMsMin: 250,
+  submitRetryMsMax: 10_000,
+  /** Longer than a service takes to end a batch in which nothing moves. */
+  submitAnswerMs: 75_000,
+  submitPatienceSeconds: 600,
+  /** Exceptions shown where no file is to keep them; more than a person reads at a terminal. */
+  submitShownMax: 20,
+
   // Connections and stopping
   readConnectionsMax: 5,
   /** Operators' changes, which may wait for an award: apart, so that they keep no read waiting. */
@@ -166,6 +180,7 @@ relate(limits.lockMs < limits.statementMs, "lockMs < statementMs")
 relate(limits.decideMs < limits.idleInTransactionMs, "decideMs < idleInTransactionMs")
 relate(limits.groupBytesMax >= limits.bodyBytesMax, "groupBytesMax >= bodyBytesMax (any one request fits a group)")
 relate(limits.bulkBytesMax < limits.queueBytesMax, "bulkBytesMax < queueBytesMax (single requests find the door open)")
+relate(limits.submitAnswerMs > limits.connectionMs, "submitAnswerMs > connectionMs (the service says why first)")
 relate(limits.batchBytesMax >= 2 * limits.bodyBytesMax, "batchBytesMax >= 2 * bodyBytesMax (any line fits)")
 relate(
   limits.memberMs + limits.lingerMs < limits.stopMs - 2_000,

@@ -36,6 +36,12 @@ export const installation = {
 /** A sentence for the person at the terminal. */
 export class CommandError extends Error {
   override readonly name = "CommandError"
+  constructor(
+    message: string,
+    readonly exitCode = 1,
+  ) {
+    super(message)
+  }
 }
 
 export function loadConfig(): Config {
