@@ -344,7 +344,7 @@ t.test(
         const { body } = await balanceOf(token, "A")
         if (body.balance !== last?.balance || body.source_event_id !== last?.source_event_id) throw new Error("balance")
       }),
-      { numRuns: rounds(50) },
+      { numRuns: rounds(50), interruptAfterTimeLimit: 60_000 },
     )
     t.pass("every order")
   },

@@ -448,7 +448,7 @@ t.test(
         )
         await isTrue(portal.id, firsts, storm, replies)
       }),
-      { numRuns: rounds(100) },
+      { numRuns: rounds(100), interruptAfterTimeLimit: 60_000 },
     )
     t.pass("every storm")
   },
