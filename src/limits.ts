@@ -70,6 +70,8 @@ export const limits = Object.freeze({
   readMs: 2_000,
   /** One change of an award's rules, with its connection and its wait of `heldMs` for the award. */
   rulesChangeMs: 3_000,
+  /** Looking, before the gate, whose line is returned or reversed: as long as any read, but no less than this if the token took long. */
+  originalMsMin: 900,
   /** A token's look-up that the database refused is tried again after this long. */
   readRetryMs: 100,
   /** A handler's time to say what to write, between claim and write; it awaits nothing. */
@@ -165,8 +167,8 @@ function relate(holds: boolean, relation: string): void {
 }
 
 relate(
-  limits.readMs + limits.memberMs < limits.answerMs,
-  "readMs + memberMs < answerMs (the token look-up, then the gate)",
+  limits.readMs + limits.originalMsMin + limits.memberMs < limits.answerMs,
+  "readMs + originalMsMin + memberMs < answerMs (the token, the line to undo, then the gate)",
 )
 relate(limits.heldMs < limits.memberMs, "heldMs < memberMs")
 relate(

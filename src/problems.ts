@@ -173,9 +173,10 @@ export const problems = {
   },
   "already-reversed": {
     status: 409,
-    title: "The disbursement has been reversed",
+    title: "All of the disbursement has come back",
     ...done,
-    advice: "A disbursement is reversed once, and takes no returns after that. Read it to see what was returned.",
+    advice:
+      "It was reversed, or all of it was returned, so nothing is left to bring back. Read it to see its `returned_cents`.",
   },
   "submission-purged": {
     status: 409,

@@ -46,8 +46,9 @@ export class Metrics {
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     // Seen as zero from the first scrape on, so that a rate is right from the first event on.
-    for (const outcome of ["recorded", "replayed", "conflict", "invalid"] satisfies SubmissionOutcome[]) {
-      this.#outcomes.inc({ operation: "submission", outcome }, 0)
+    for (const operation of ["submission", "return", "reversal", "balance-event"]) {
+      for (const outcome of ["recorded", "replayed", "conflict", "invalid"] satisfies SubmissionOutcome[])
+        this.#outcomes.inc({ operation, outcome }, 0)
     }
   }
 

@@ -17,6 +17,7 @@ import {
   reversalSchema,
   type Undoing,
 } from "../ledger/return.js"
+import { limits } from "../limits.js"
 import { Problem } from "../problems.js"
 import type { App, GatedDeps } from "./deps.js"
 import { exampleLine, ledgerLine } from "./disbursements.js"
@@ -56,15 +57,21 @@ export function returnRoutes(app: App, deps: GatedDeps & { readonly reads: Pick<
 
 /** Makes the hook that reads the line to undo; one that is not the caller's own is as good as none. */
 function findOriginal(reads: Pick<Reads, "run">, kind: Undoing["kind"]): preHandlerAsyncHookHandler {
-  return async (request) => {
+  return async (request, reply) => {
     const { id: sent } = request.params as { id: string }
     const id = isUuid(sent) ? sent.toLowerCase() : null
-    const [line] = id === null ? [] : await reads.run((db) => readOriginals(db, [id]))
+    const [line] = id === null ? [] : await reads.run((db) => readOriginals(db, [id]), readMs(reply))
     const { role, portalId } = request.caller
     const original = line !== undefined && (role === "operator" || line.portalId === portalId) ? line : null
     // The body is one of the two, as its route's schema says.
     request.undoing = { asked: { kind, ...(request.body as object) } as Undoing, id: id ?? sent, original }
   }
+}
+
+/** What is left for the look-up, so that the gate has its time and the answer is in time. */
+function readMs(reply: FastifyReply): number {
+  const left = limits.answerMs - limits.memberMs - reply.elapsedTime
+  return Math.min(limits.readMs, Math.max(limits.originalMsMin, left))
 }
 
 function prepareUndoing({ undoing }: FastifyRequest): Prepared {
