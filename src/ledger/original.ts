@@ -69,7 +69,7 @@ export async function readOriginals(db: Db | Tx, ids: readonly string[]): Promis
     })
     .from(d)
     .leftJoin(portals, eq(portals.id, d.portal_id))
-    .where(sql`${d.id} = ANY(${sql.param(ids)}::uuid[])`)
+    .where(sql`${d.id} = ANY(ARRAY(SELECT json_array_elements_text(${JSON.stringify(ids)}::text::json)::uuid))`)
     .prepare("read_originals")
     .execute()
   return rows.map(

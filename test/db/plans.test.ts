@@ -2,12 +2,15 @@
  * Reads stay fast however large the ledger is: what a page costs is measured in the lines that Postgres looks at, on a ledger with statistics as
  * they are in the field (a portal with half of it, an award with a quarter, portals and awards with next to nothing).
  */
+import { sql } from "drizzle-orm"
 import { drizzle } from "drizzle-orm/postgres-js"
 import postgres from "postgres"
 import t from "tap"
 import type { Db } from "../../src/db/client.js"
+import { readBalance } from "../../src/ledger/account.js"
 import { readLines } from "../../src/ledger/disbursement-reads.js"
 import type { LedgerFilters } from "../../src/ledger/ledger-range.js"
+import { readOriginals } from "../../src/ledger/original.js"
 import { readTotals, type TotalsFilters } from "../../src/ledger/period-totals.js"
 import { createDatabase } from "../support/database.js"
 
@@ -158,5 +161,23 @@ t.test("totals by award look at the lines of the awards that they tell of", asyn
     const { lines, scans } = await cost(() => readTotals(db, filters, null, 51))
     t.notOk(scans.includes("Seq Scan"))
     t.ok(lines < 500, `${lines} lines for one award by ${by}`)
+  }
+})
+
+t.test("the line that is undone and the balance of an account are looked up, never searched for", async (t) => {
+  const [undone] = await db.execute<{ id: string }>(
+    sql`SELECT disbursement_id AS id FROM disbursements WHERE kind = 'return' LIMIT 1`,
+  )
+  const original = await cost(() => readOriginals(db, [undone?.id ?? ""]))
+  t.notOk(original.scans.includes("Seq Scan"), original.text)
+  t.ok(original.lines < 30, `${original.lines} lines for a line and what came back of it`)
+
+  await db.execute(sql`INSERT INTO balance_events (portal_id, source, source_event_id, id, account_key, currency, balance, source_event_time, recorded_at)
+    SELECT ${big}::uuid, 's', i::text, gen_random_uuid(), 'ACC-' || i % 3, 'USD', i, '2024-01-01T00:00:00Z'::timestamptz + i * interval '1 minute', now()
+    FROM generate_series(1, 30000::bigint) i`)
+  await db.execute(sql`ANALYZE balance_events`)
+  for (const account of ["ACC-0", "NONE"]) {
+    const balance = await cost(() => readBalance(db, big, account))
+    t.ok(balance.lines < 10, `${balance.lines} events for the balance of ${account}`)
   }
 })
