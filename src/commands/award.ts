@@ -7,7 +7,7 @@ import cliProgress from "cli-progress"
 import type { Command } from "commander"
 import type { Db } from "../db/client.js"
 import { commandLine } from "../evidence/operator-actions.js"
-import { type Imported, importAwards, type OnProgress } from "../ledger/award-import.js"
+import { checkAwards, type Imported, importAwards, type OnProgress, type Refusal } from "../ledger/award-import.js"
 import { type AwardView, listAwards, readAward, readHistory } from "../ledger/award-reads.js"
 import { awardKey, printableText } from "../ledger/submission.js"
 import { limits } from "../limits.js"
@@ -34,8 +34,8 @@ An empty cell is the rule's default; a rule whose column is missing stays as it 
       if (reason !== null && !printableText(limits.reasonCharsMax).safeParse(reason).success)
         throw new CommandError(`The reason must have 1 to ${limits.reasonCharsMax} printable characters.`)
       const { awards, faults } = readAwardFile(await readWhole(file))
-      if (faults.length > 0) throw faulty(file, faults)
-      await withReads((reads) => reads.run((db) => importFile(db, file, awards, reason), limits.importMs))
+      if (awards.length === 0) throw faulty(file, faults)
+      await withReads((reads) => reads.run((db) => importFile(db, file, awards, faults, reason), limits.importMs))
     })
 
   award
@@ -82,32 +82,38 @@ async function readWhole(file: string): Promise<Buffer> {
   return readFile(file)
 }
 
-async function importFile(db: Db, file: string, awards: readonly FileAward[], reason: string | null): Promise<void> {
+/** @param faults what the file alone has shown: the rest of it is looked at all the same, so that all is told at once */
+async function importFile(
+  db: Db,
+  file: string,
+  awards: readonly FileAward[],
+  faults: readonly LineFault[],
+  reason: string | null,
+): Promise<void> {
   const named = [...new Set(awards.flatMap(({ sent }) => sent.portals ?? []))]
   const missing = new Set(named.length === 0 ? [] : await findMissingPortals(db, named))
-  const faults = awards.flatMap(({ line, sent }) =>
+  const strangers = awards.flatMap(({ line, sent }) =>
     (sent.portals ?? [])
       .filter((name) => missing.has(name))
       .map((name) => ({ line, detail: `portals: there is no portal ${JSON.stringify(name)}` })),
   )
-  if (faults.length > 0) throw faulty(file, faults)
+  const toFault = ({ at, problem }: Refusal): LineFault => ({
+    line: awards[at]?.line ?? 0,
+    detail: problem.detail.replace(/ Nothing was changed\.$/, ""),
+  })
 
   const { onProgress, end } = showProgress()
   let imported: Imported
   try {
+    if (faults.length + strangers.length > 0) {
+      const { refused } = await checkAwards(db, awards, onProgress)
+      throw faulty(file, [...faults, ...strangers, ...refused.map(toFault)])
+    }
     imported = await importAwards(db, awards, reason, commandLine, onProgress)
   } finally {
     end()
   }
-  if (!imported.written) {
-    throw faulty(
-      file,
-      imported.refused.map(({ at, problem }) => ({
-        line: awards[at]?.line ?? 0,
-        detail: problem.detail.replace(/ Nothing was changed\.$/, ""),
-      })),
-    )
-  }
+  if (!imported.written) throw faulty(file, imported.refused.map(toFault))
   const { added, changed, unchanged } = imported
   print(`${file}: ${added} new, ${changed} changed, ${unchanged} unchanged.`)
 }
@@ -130,9 +136,12 @@ function showProgress(): { onProgress: OnProgress; end(): void } {
   }
 }
 
-/** Every faulty line, as many as a person reads. */
+/** Every faulty line in order, as many as a person reads. */
 function faulty(file: string, faults: readonly LineFault[]): CommandError {
-  const told = faults.slice(0, limits.importFaultsMax).map(({ line, detail }) => `  line ${line}: ${detail}`)
+  const told = faults
+    .toSorted((a, b) => a.line - b.line)
+    .slice(0, limits.importFaultsMax)
+    .map(({ line, detail }) => `  line ${line}: ${detail}`)
   const more = faults.length - told.length
   const count = faults.length === 1 ? "one fault" : `${faults.length} faults`
   return new CommandError(

@@ -19,10 +19,16 @@ export interface ImportAward {
   readonly sent: RulesPatch
 }
 
-/** What came of an import: counts, when it was written; or which awards (by position) refuse it, and nothing was. */
+/** An award, by its position, that refuses its rules. */
+export interface Refusal {
+  readonly at: number
+  readonly problem: Problem
+}
+
+/** What came of an import: counts, when it was written; or which awards refuse it, and nothing was. */
 export type Imported =
   | { readonly written: true; readonly added: number; readonly changed: number; readonly unchanged: number }
-  | { readonly written: false; readonly refused: readonly { readonly at: number; readonly problem: Problem }[] }
+  | { readonly written: false; readonly refused: readonly Refusal[] }
 
 /** How far it is, for a person who waits. */
 export type OnProgress = (phase: "checked" | "written", done: number, of: number) => void
@@ -40,8 +46,8 @@ export async function importAwards(
 ): Promise<Imported> {
   for (let tries = 1; ; tries++) {
     try {
-      const differing = await checkAll(db, list, onProgress)
-      if (!Array.isArray(differing)) return differing
+      const { differing, refused } = await checkAwards(db, list, onProgress)
+      if (refused.length > 0) return { written: false, refused }
       return await db.transaction((tx) => writeAll(tx, list, differing, reason, actor, onProgress), settings)
     } catch (error) {
       const code = errorCode(error)
@@ -60,10 +66,14 @@ export async function importAwards(
   }
 }
 
-/** @returns the positions of those that differ from what is recorded; or the refusals, if any */
-async function checkAll(db: Db, list: readonly ImportAward[], onProgress: OnProgress): Promise<number[] | Imported> {
+/** What an import would change (by position), and what would refuse it, as of now. Writes and locks nothing. */
+export async function checkAwards(
+  db: Db,
+  list: readonly ImportAward[],
+  onProgress: OnProgress,
+): Promise<{ differing: number[]; refused: Refusal[] }> {
   const differing: number[] = []
-  const refused: { at: number; problem: Problem }[] = []
+  const refused: Refusal[] = []
   for (let from = 0; from < list.length; from += limits.importRowsMax) {
     const part = list.slice(from, from + limits.importRowsMax)
     const rows = byKey(
@@ -79,7 +89,7 @@ async function checkAll(db: Db, list: readonly ImportAward[], onProgress: OnProg
     })
     onProgress("checked", from + part.length, list.length)
   }
-  return refused.length > 0 ? { written: false, refused } : differing
+  return { differing, refused }
 }
 
 async function writeAll(
@@ -99,7 +109,7 @@ async function writeAll(
     ),
   )
   const changes: Change[] = []
-  const refused: { at: number; problem: Problem }[] = []
+  const refused: Refusal[] = []
   for (const { at, award } of wanted) {
     const before = rows.get(award.awardKey) ?? null
     const after = decide(award, before)

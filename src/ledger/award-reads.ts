@@ -1,6 +1,6 @@
 /**
  * Reading awards: one, pages of them in the order of award_key, and how an award's rules came to be. Nothing is locked. A portal sees the awards that
- * name it and those it has drawn on; both are found by an index of their own, however many awards and lines there are.
+ * name it and those it has drawn on, found by index; the number of lines does not matter.
  */
 import { and, asc, eq, gt, or, type SQL, sql } from "drizzle-orm"
 import type { Db } from "../db/client.js"
@@ -85,7 +85,7 @@ export async function listAwards(
     .where(
       and(
         gt(awards.award_key, from),
-        scope === null ? undefined : sql`${awards.award_key} IN (${keysOf(scope, from, limit)})`,
+        scope === null ? undefined : sql`${awards.award_key} = ANY(ARRAY(${keysOf(scope, from, limit)}))`,
       ),
     )
     .orderBy(asc(awards.award_key))
@@ -123,7 +123,8 @@ function hasDrawn(portalId: string): SQL {
 
 /**
  * The first keys after `from` of the awards that a portal may see. What it has drawn on is read from its index by leaps, one probe an award, so that
- * an award with a million of its lines costs no more than one with a single line; the counter ends it, whatever the planner believes.
+ * an award with a million of its lines costs no more than one with a single line; the counter ends it, whatever the planner believes. The keys are an
+ * array when the awards are read: joined, they could be met by walking all awards.
  */
 function keysOf({ portalId, portal }: NonNullable<AwardScope>, from: string, limit: number): SQL {
   const next = (after: SQL): SQL => sql`(SELECT d.award_key FROM ${disbursements} d
