@@ -109,11 +109,15 @@ async function changeOne(
   const after = decideRules(before, request.whole ? wholeRules(request.sent) : request.sent)
   if (after instanceof Problem) throw after
   if (after === null) return { award: before as AwardRow, isNew: false }
-  await limitTransaction(tx, untilMs, limits.rulesChangeMs)
-  await writeChanges(tx, [{ awardKey: key, awardId: request.awardId, before, after }], request.reason, actor)
+  // In one go: from here on submissions to the award wait.
+  await Promise.all([
+    limitTransaction(tx, untilMs, limits.rulesChangeMs),
+    writeChanges(tx, [{ awardKey: key, awardId: request.awardId, before, after }], request.reason, actor),
+  ])
+  if (before !== null) return { award: { ...before, ...after, rules_version: before.rules_version + 1 }, isNew: false }
   const [award] = await lockRows(tx, [key])
   if (!award) throw new Error("an award that was written is there")
-  return { award, isNew: before === null }
+  return { award, isNew: true }
 }
 
 /**
@@ -143,12 +147,12 @@ export function lockRows(tx: Tx, awardKeys: readonly string[]): Promise<AwardRow
  * Writes rules, history and actions of awards that are locked, or are new: three sets.
  * @throws Error when a new award is there after all
  */
-export async function writeChanges(
+export function writeChanges(
   tx: Tx,
   changes: readonly Change[],
   reason: string | null,
   actor: Actor,
-): Promise<void> {
+): Promise<unknown> {
   const rows = changes.map(({ awardKey, awardId, before, after }) => ({
     action_id: newId(),
     award_key: awardKey,
@@ -163,7 +167,7 @@ export async function writeChanges(
   const recordset = sql`json_to_recordset(${text}::text::json) AS r(action_id uuid, award_key text, award_id text, is_new boolean, version int,
     rules jsonb, currency text, obligated_cents bigint, status text, period_start date, period_end date, time_zone text, liquidation_days int,
     retention_years int, final_report_submitted_on date, portals text[])`
-  await tx
+  const updated = tx
     .update(awards)
     .set({
       currency: sql`r.currency`,
@@ -180,12 +184,12 @@ export async function writeChanges(
     })
     .from(recordset)
     .where(sql`NOT r.is_new AND ${awards.award_key} = r.award_key`)
-  await tx.insert(awards).select(
+  const added = tx.insert(awards).select(
     sql`SELECT r.award_key, r.award_id, r.currency, r.version, 0, 0, clock_timestamp(), r.obligated_cents, r.status, r.period_start, r.period_end,
           r.time_zone, r.liquidation_days, r.retention_years, r.final_report_submitted_on, r.portals
         FROM ${recordset} WHERE r.is_new ORDER BY r.award_key`,
   )
-  await recordActions(
+  const recorded = recordActions(
     tx,
     actor,
     rows.map((row) => ({
@@ -197,7 +201,8 @@ export async function writeChanges(
       reason,
     })),
   )
-  await tx
+  const kept = tx
     .insert(awardRules)
     .select(sql`SELECT r.award_key, r.version, r.rules, r.action_id, clock_timestamp() FROM ${recordset}`)
+  return Promise.all([updated, added, recorded, kept])
 }
