@@ -7,6 +7,7 @@ import { Command } from "commander"
 import { awardCommands } from "./commands/award.js"
 import { CommandError, installation, sentenceOf } from "./commands/command.js"
 import { portalCommands } from "./commands/portal.js"
+import { reconcileCommand } from "./commands/reconcile.js"
 import { serveCommand } from "./commands/serve.js"
 import { submitCommand } from "./commands/submit.js"
 import { upkeepCommands } from "./commands/upkeep.js"
@@ -25,6 +26,7 @@ Examples:
   grantgate portal token add county-east                 one more, to rotate the old one
   grantgate award import awards.csv --reason "FY 2027"    registers awards, changes their rules
   grantgate submit july.csv                              records a file of submissions, each line once
+  grantgate reconcile november.csv --portal county-east  a portal's own list against the ledger
   grantgate openapi --write openapi/openapi.json
 
 Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR, LOG_LEVEL and more; the README lists them.`,
@@ -34,6 +36,7 @@ serveCommand(program)
 portalCommands(program)
 awardCommands(program)
 submitCommand(program)
+reconcileCommand(program)
 upkeepCommands(program)
 
 await program.parseAsync().catch((error: unknown) => {

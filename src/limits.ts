@@ -153,6 +153,16 @@ export const limits = Object.freeze({
   /** Exceptions shown where no file is to keep them; more than a person reads at a terminal. */
   submitShownMax: 20,
 
+  // Reconciliation: a list is held in memory while it is compared, some 300 bytes a line
+  listingLinesMax: 200_000,
+  listingBytesMax: 64 * 1024 * 1024,
+  /** Lists that are compared side by side in a process; more are refused. */
+  reconciliationsMax: 2,
+  /** Lines of the list, or of the ledger, in one statement: some 20 ms. */
+  reconciliationBatchLines: 2_000,
+  /** Exceptions, and awards, that an answer in JSON holds: more than a person reads. Exports hold all. */
+  reconciliationItemsMax: 1_000,
+
   // Connections and stopping
   readConnectionsMax: 5,
   /** Operators' changes, which may wait for an award: apart, so that they keep no read waiting. */

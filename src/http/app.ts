@@ -30,6 +30,7 @@ import { portalRoutes } from "./portals.js"
 import { problemPages } from "./problem-pages.js"
 import { internalProblem, problemOf, replyProblem } from "./problem-replies.js"
 import { refuseConnect, writeUnreadable } from "./raw-problems.js"
+import { reconciliationRoutes } from "./reconciliations.js"
 import { registerRequestLog } from "./request-log.js"
 import { returnRoutes } from "./returns.js"
 import { securityHeaders } from "./security-headers.js"
@@ -70,6 +71,7 @@ export function buildApp(deps: AppDeps): App {
     balanceRoutes(routes, { gate: deps.gate, metrics, reads })
     returnRoutes(routes, { gate: deps.gate, metrics, reads })
     totalsRoutes(routes, { reads, reports })
+    reconciliationRoutes(routes, { reads, reports })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)
     awardRoutes(routes, { reads, changes: deps.changes ?? reads })

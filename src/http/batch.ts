@@ -56,7 +56,7 @@ export function batchRoutes(app: App, deps: GatedDeps & { readonly config: Confi
 }
 
 /** The answer has ended before the request: who closes at once may take the answer's last bytes back from the client. */
-function linger({ raw }: FastifyRequest): void {
+export function linger({ raw }: FastifyRequest): void {
   if (raw.complete) return
   const { socket } = raw
   const cut = setTimeout(() => socket.destroy(), limits.lingerMs)

@@ -5,6 +5,7 @@
  */
 import { Readable } from "node:stream"
 import type { FastifyReply, FastifyRequest } from "fastify"
+import { stringify } from "lossless-json"
 import { z } from "zod"
 import { type Column, csvHeader, csvRows } from "../ledger/csv.js"
 import { limits } from "../limits.js"
@@ -104,6 +105,11 @@ async function* texts<Row>(
 
 function ndjsonRows<Row>(rows: readonly Row[], json: (row: Row) => string): string {
   return rows.map((row) => `${json(row)}\n`).join("")
+}
+
+/** JSON with integers of any size. */
+export function exactJson(value: unknown): string {
+  return stringify(value) as string
 }
 
 /** Now, in a form that every file system takes. */

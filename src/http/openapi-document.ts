@@ -169,6 +169,8 @@ function giveExample(document: Json, operation: Json): Fault {
     const { $ref } = media.schema as Json
     const schema = (typeof $ref === "string" ? schemasOf(document)[$ref.slice(prefix.length)] : media.schema) as Json
     media.example ??= (schema.examples as unknown[] | undefined)?.[0]
+    const csv = content?.["text/csv"]
+    if (csv) csv.example ??= (schema.examples as unknown[] | undefined)?.[1]
     const member = (schema.required as string[] | undefined)?.[0]
     if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
   }

@@ -2,7 +2,6 @@
  * Totals over HTTP: the quarterly report, the month's end. A portal's are of its own lines. Integers are written exactly, whatever their size; beside
  * each stands the amount as decimal text, which every reader has exactly.
  */
-import { stringify } from "lossless-json"
 import { z } from "zod"
 import { errorCode, type Reads } from "../db/client.js"
 import { decodeTextCursor, toPage } from "../db/page.js"
@@ -21,7 +20,7 @@ import { roles } from "../portals/portals.js"
 import { Problem } from "../problems.js"
 import type { App } from "./deps.js"
 import { ownerAsked } from "./ledger-scope.js"
-import { listType, Places, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
+import { exactJson, listType, Places, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
 import { problemResponses } from "./openapi.js"
 import { filterText, pageQuery } from "./page-query.js"
 
@@ -152,21 +151,21 @@ By award they come in pages, in the order of award ids in upper case; by currenc
       const type = listType(request)
       if (type !== "application/json") {
         const batches = readAllTotals(reports, wanted, after, query.limit ?? null)
-        return sendTable(request, reply, type, { name: `totals-by-${by}`, columns: totalsColumns(by), batches, json })
+        return sendTable(request, reply, type, {
+          name: `totals-by-${by}`,
+          columns: totalsColumns(by),
+          batches,
+          json: exactJson,
+        })
       }
       const limit = by === "award" ? (query.limit ?? limits.pageItemsDefault) : limits.totalsGroupsMax
       const rows = await readSome(reports, wanted, after, limit + 1)
       const page = toPage(rows, limit, filters, ({ awardKey }) => awardKey)
       const body = { by, from: wanted.from, to: wanted.to, items: page.items.map(({ item }) => item) }
       reply.headers({ ...variesByAccept, "content-type": "application/json; charset=utf-8" })
-      return json({ ...body, next_cursor: page.next_cursor })
+      return exactJson({ ...body, next_cursor: page.next_cursor })
     },
   )
-}
-
-/** With integers of any size. */
-function json(value: unknown): string {
-  return stringify(value) as string
 }
 
 async function readSome(

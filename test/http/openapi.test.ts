@@ -348,6 +348,10 @@ t.test(
     await visit("GET /v1/totals", 200, { token, query: "?by=award" })
     await visit("GET /v1/totals", "invalid-cursor", { token, query: "?by=award&cursor=nope" })
     await visit("GET /v1/totals", "invalid-request", { token, query: "?by=month" })
+    const csv = { body: "submission_id,award_id,amount\nS,A,1.00\n", headers: { "content-type": "text/csv" } }
+    await visit("POST /v1/reconciliations", 200, { token, ...csv })
+    await visit("POST /v1/reconciliations", "invalid-request", { ...csv })
+    await visit("POST /v1/reconciliations", "media-type-unsupported", { token, json: {} })
     await visit("GET /v1/idempotency-keys/{key}", 200, { token, path: { key: "k-1" } })
     await visit("GET /v1/idempotency-keys/{key}", "idempotency-key-unknown", { token, path: { key: "k-9" } })
     await visit("GET /v1/idempotency-keys/{key}", "idempotency-key-invalid", { token, path: { key: "é" } })
@@ -440,11 +444,14 @@ t.test("each request example, pasted into the running service, succeeds", async 
     const [, role = ""] = /role `(\w+)`/.exec(doc.description) ?? []
     const [type = "", { example }] = Object.entries<Json>(doc.requestBody.content)[0] ?? ["", {}]
     t.ok(example, `${name} has an example`)
-    const sent = { body: JSON.stringify(example), headers: { ...headers, "content-type": type } }
+    const sent = {
+      body: typeof example === "string" ? example : JSON.stringify(example),
+      headers: { ...headers, "content-type": type },
+    }
     const url = path.replace("{id}", made.id)
     const answer = await service.call(method, url, { token: tokens[role] ?? null, ...sent })
     // A line of NDJSON says itself what became of it.
-    const { status } = type === "application/json" ? answer : JSON.parse(answer.text)
+    const { status } = answer.headers.get("content-type") === "application/x-ndjson" ? JSON.parse(answer.text) : answer
     t.ok(status < 300 && doc.responses[answer.status], `${name}: ${answer.text}`)
   }
   const { properties } = document.components.schemas.Submission
