@@ -164,13 +164,18 @@ function exampleOf(code: ProblemCode, fault: Fault): Json {
 function giveExample(document: Json, operation: Json): Fault {
   const content = (operation.requestBody as { content?: Record<string, Json> } | undefined)?.content
   const media = content?.["application/json"] ?? content?.["application/x-ndjson"]
+  if (content && media && content["text/csv"]) {
+    // One and the same object for both, with the examples of both.
+    const [ndjson, table] = Object.values((media.examples ?? {}) as Record<string, Json>)
+    delete media.examples
+    content["text/csv"] = { ...media, example: table?.value }
+    media.example = ndjson?.value
+  }
   const query = ((operation.parameters ?? []) as Json[]).find((parameter) => parameter.in === "query")
   if (media) {
     const { $ref } = media.schema as Json
     const schema = (typeof $ref === "string" ? schemasOf(document)[$ref.slice(prefix.length)] : media.schema) as Json
     media.example ??= (schema.examples as unknown[] | undefined)?.[0]
-    const csv = content?.["text/csv"]
-    if (csv) csv.example ??= (schema.examples as unknown[] | undefined)?.[1]
     const member = (schema.required as string[] | undefined)?.[0]
     if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
   }

@@ -22,7 +22,7 @@ export const exceptionKinds = [
   "listed_twice",
   "outside_period",
 ] as const
-export type ExceptionKind = (typeof exceptionKinds)[number]
+type ExceptionKind = (typeof exceptionKinds)[number]
 
 /** `lines`: each line on its own, returns and reversals as negative ones; `net`: each disbursement by what is left of it. */
 export const comparisons = ["lines", "net"] as const
