@@ -1,6 +1,7 @@
 /**
  * `grantgate serve`: the server as a process. What is unhandled ends it, a signal stops it in order, and a newcomer is told what to paste.
  */
+import { setFlagsFromString } from "node:v8"
 import type { Command } from "commander"
 import type { Config } from "../config.js"
 import { isUnavailable } from "../db/client.js"
@@ -17,6 +18,7 @@ export function serveCommand(program: Command): void {
 }
 
 async function runServer(config: Config): Promise<void> {
+  setFlagsFromString(`--heap-growing-percent=${limits.heapGrowthPercent}`)
   const log = makeLogger(config.logLevel)
   const fatal = (error: unknown) => {
     log.fatal({ err: error }, "an error that nobody handles; the process ends")
