@@ -14,8 +14,6 @@ export interface OpenBatch {
   /** Resolves when the connection takes more. */
   write(text: string | Buffer): Promise<void>
   end(text?: string | Buffer): void
-  /** All has gone out. */
-  readonly sent: Promise<unknown>
   /** The answer's head. */
   readonly response: Promise<IncomingMessage>
   /** The next answer; null when the stream has ended. */
@@ -68,7 +66,6 @@ export function openBatch(base: string, token: string, headers: Record<string, s
         }
       }),
     end: (text = "") => void outgoing.end(text),
-    sent: new Promise((resolve) => outgoing.once("finish", resolve)),
     response,
     async next() {
       const { done, value } = await each.next()
