@@ -6,8 +6,10 @@
 import { Command } from "commander"
 import { awardCommands } from "./commands/award.js"
 import { CommandError, installation, sentenceOf } from "./commands/command.js"
+import { destinationCommands } from "./commands/destination.js"
 import { portalCommands } from "./commands/portal.js"
 import { reconcileCommand } from "./commands/reconcile.js"
+import { relayCommand } from "./commands/relay.js"
 import { serveCommand } from "./commands/serve.js"
 import { submitCommand } from "./commands/submit.js"
 import { upkeepCommands } from "./commands/upkeep.js"
@@ -33,10 +35,12 @@ Settings come from the environment: HOST, PORT, DATABASE_URL, GRANTGATE_DATA_DIR
   )
 
 serveCommand(program)
+relayCommand(program)
 portalCommands(program)
 awardCommands(program)
 submitCommand(program)
 reconcileCommand(program)
+destinationCommands(program)
 upkeepCommands(program)
 
 await program.parseAsync().catch((error: unknown) => {

@@ -52,6 +52,17 @@ const environment = {
   GRANTGATE_LANES: whole(1, 16)
     .default(limits.lanesDefault)
     .describe("Groups that may run side by side, a connection each"),
+  GRANTGATE_RELAY_PORT: whole(0, 65_535)
+    .default(3001)
+    .describe("Port of the relay's own process, for /livez, /readyz and /metrics; 0 takes a free one"),
+  GRANTGATE_EVENT_SOURCE: z
+    .string()
+    .regex(/^[\x21-\x7e]{1,200}$/, "must be a URI of at most 200 characters")
+    .default("urn:grantgate")
+    .describe("Who announces: the `source` of the events that go out"),
+  GRANTGATE_WEBHOOK_PRIVATE: flag
+    .default("false")
+    .describe("Allow webhooks to private, loopback and link-local addresses"),
   GRANTGATE_PREPARED_STATEMENTS: flag
     .default("true")
     .describe("false where a pooler in transaction mode does not keep prepared statements"),
@@ -94,6 +105,9 @@ export interface Config {
   readonly awards: "open" | "registered"
   readonly groupMembersMax: number
   readonly lanes: number
+  readonly relayPort: number
+  readonly eventSource: string
+  readonly webhookPrivate: boolean
   readonly preparedStatements: boolean
   readonly logLevel: string
 }
@@ -134,6 +148,9 @@ export function readConfig(
     awards: e.GRANTGATE_AWARDS,
     groupMembersMax: e.GRANTGATE_GROUP_MAX,
     lanes: e.GRANTGATE_LANES,
+    relayPort: e.GRANTGATE_RELAY_PORT,
+    eventSource: e.GRANTGATE_EVENT_SOURCE,
+    webhookPrivate: e.GRANTGATE_WEBHOOK_PRIVATE === "true",
     preparedStatements: e.GRANTGATE_PREPARED_STATEMENTS === "true",
     logLevel: e.LOG_LEVEL,
   })
@@ -157,4 +174,10 @@ function readAll<Shape extends z.ZodRawShape>(
   if (read.success) return read.data
   const faults = read.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`)
   throw new ConfigError(`The configuration is not valid. ${faults.join("; ")}`)
+}
+
+/** A destination's secret, by the name that its row holds; read when it is needed, so that it is nowhere else. */
+export function readDestinationSecret(name: string): string | undefined {
+  const value = /^GRANTGATE_DESTINATION_[A-Z0-9_]+$/.test(name) ? process.env[name] : undefined
+  return value === "" ? undefined : value
 }

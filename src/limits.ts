@@ -169,6 +169,58 @@ export const limits = Object.freeze({
    * takes 210 MB, for 5 % of CPU.
    */
   heapGrowthPercent: 100,
+  // Announcing: leases and destinations
+  /** A lost lease is taken over after this long; outlasts one message's time with room to spare. */
+  leaseMs: 30_000,
+  /** One message, from its start to the other side's word. */
+  publishMs: 10_000,
+  /** Events of one destination that a relay has leased; more would wait behind what they were leased to overtake. */
+  leasedMax: 512,
+  /** Of one award in one lease: they go one by one, and others are not to wait for them. */
+  leasedPerAwardMax: 64,
+  /** First rows of a destination that a lease looks at, and how far it looks when those are all held back. */
+  windowRowsMin: 1_024,
+  windowRowsMax: 16_384,
+  /** Leases lost in a row after which an event is leased alone, and after which it is parked. */
+  leasesLostInCompanyMax: 2,
+  leasesLostMax: 3,
+  /** Holds that are tried again side by side. */
+  holdsLeasedMax: 16,
+  /** Look for new events this often when there were none. */
+  relayIdleMs: 200,
+  /** Paused, resumed, added and removed destinations are noticed within this time. */
+  destinationsReadMs: 1_000,
+  relayConnectionsMax: 4,
+  /** One statement of the relay, its wait for a connection included. */
+  relayStatementMs: 5_000,
+  /** Attempts before an event is parked: refused by the receiver, or failed while others are delivered. */
+  refusedAttemptsMax: 3,
+  failedAttemptsMax: 10,
+  /** Between attempts, doubled each time, with jitter. */
+  retryMsMin: 500,
+  retryMsMax: 60_000,
+  /** A destination that is down is tried again after this long at first, doubled each time, with jitter. */
+  breakerMsMin: 250,
+  breakerMsMax: 30_000,
+  /** For a receiver that asks to wait without saying how long, and the longest that is waited. */
+  throttleMsDefault: 5_000,
+  throttleMsMax: 5 * 60_000,
+  /** A relay whose last turn is older than this is not ready; longer than any one turn. */
+  turnAgeMsMax: 15_000,
+  /** At a stop, what is on its way to a destination may go on until then. */
+  relayFinishMs: 5_000,
+  destinationNameCharsMax: 60,
+  /** Adding or removing a destination waits for the writers under way, and they for it. */
+  destinationLockMs: 2_000,
+  webhookConnectionsMax: 16,
+  webhookConnectMs: 3_000,
+  webhookKeepAliveMs: 4_000,
+  /** Of an answer, read to keep the connection; its status is the word. */
+  webhookAnswerBytesMax: 16 * 1024,
+  /** Standard Webhooks: 24 to 64 bytes. */
+  webhookSecretBytesMin: 24,
+  webhookSecretBytesMax: 64,
+  brokerConnectMs: 3_000,
 
   // Connections and stopping
   readConnectionsMax: 5,
@@ -208,3 +260,14 @@ relate(
 relate(limits.totalsMs + limits.connectMs <= limits.answerMs, "totalsMs + connectMs <= answerMs")
 relate(limits.totalsMax < limits.reportConnectionsMax, "totalsMax < reportConnectionsMax (exports go on beside totals)")
 relate(limits.memberMs + 1_000 < limits.stopMs, "memberMs + 1 s < stopMs (what is in flight ends inside a stop)")
+relate(limits.leaseMs >= 2 * limits.publishMs, "leaseMs >= 2 publishMs (what is sent is settled under its lease)")
+relate(limits.leasedPerAwardMax < limits.leasedMax, "leasedPerAwardMax < leasedMax (no award fills a lease)")
+relate(
+  limits.leasesLostInCompanyMax < limits.leasesLostMax,
+  "leasesLostInCompanyMax < leasesLostMax (alone before parked)",
+)
+relate(limits.relayIdleMs <= 250, "relayIdleMs <= 250 (an event waits no longer for being noticed)")
+relate(
+  limits.relayFinishMs + 2_000 < limits.stopMs,
+  "relayFinishMs + 2 s < stopMs (leases are given back inside a stop)",
+)

@@ -14,10 +14,12 @@ import { Gate } from "./gate/gate.js"
 import { buildApp } from "./http/app.js"
 import type { App } from "./http/deps.js"
 import { Metrics } from "./http/metrics.js"
+import { registerBacklog } from "./http/relay-metrics.js"
 import { newId } from "./ids.js"
 import { createLedger } from "./ledger/book.js"
 import { limits } from "./limits.js"
 import { createPortal, findPortalByName } from "./portals/portals.js"
+import { startRelay } from "./start-relay.js"
 
 /** What is in flight may go on until then; the rest of `stopMs` is for closing down. */
 const finishMs = limits.stopMs - 2_000
@@ -31,8 +33,15 @@ export interface Running {
   stop(): Promise<void>
 }
 
-/** @throws SchemaError, the embedded database's error, or node's own (EADDRINUSE …) when it cannot start; nothing is left running */
-export async function serve(config: Config, log: Logger): Promise<Running> {
+/**
+ * @param withRelay events are delivered from this process, too
+ * @throws SchemaError, the embedded database's error, or node's own (EADDRINUSE …) when it cannot start; nothing is left running
+ */
+export async function serve(
+  config: Config,
+  log: Logger,
+  withRelay: { version: string } | null = null,
+): Promise<Running> {
   const undo: (() => Promise<unknown>)[] = []
   const down = async () => {
     for (let step = undo.pop(); step; step = undo.pop()) {
@@ -52,10 +61,14 @@ export async function serve(config: Config, log: Logger): Promise<Running> {
     const changes = pool(limits.changeConnectionsMax)
     const demoToken = config.databaseUrl === null ? await makeDemoPortal(reads) : null
     const metrics = new Metrics()
+    registerBacklog(metrics.registry, reports)
     const gate = makeGate(config, databaseUrl, reads, metrics, log)
     undo.push(() => gate.stop())
     const app = buildApp({ config, reads, reports, changes, gate, metrics, logger: log })
-    undo.push(closer(app))
+    const close = closer(app)
+    const relay = withRelay && startRelay({ config, databaseUrl, log, registry: metrics.registry, ...withRelay })
+    // Side by side: each takes its time.
+    undo.push(() => Promise.all([close(), relay?.stop()]))
     await app.listen({
       host: config.host,
       port: config.port,

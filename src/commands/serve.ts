@@ -14,12 +14,30 @@ export function serveCommand(program: Command): void {
   program
     .command("serve")
     .description("Start the HTTP server; without DATABASE_URL on an embedded Postgres")
-    .action(async () => runServer(loadConfig()))
+    .option("--with-relay", "deliver events from this process, too; always so on the embedded Postgres", false)
+    .action(async ({ withRelay }: { withRelay: boolean }) => {
+      const config = loadConfig()
+      await runServer(config, withRelay || config.databaseUrl === null)
+    })
 }
 
-async function runServer(config: Config): Promise<void> {
+async function runServer(config: Config, withRelay: boolean): Promise<void> {
   setFlagsFromString(`--heap-growing-percent=${limits.heapGrowthPercent}`)
   const log = makeLogger(config.logLevel)
+  const running = await runUntilStopped(log, () =>
+    serve(config, log, withRelay ? { version: installation.version } : null),
+  )
+  if (running !== null && config.databaseUrl === null) printWelcome(running)
+}
+
+/**
+ * A process that ends in order when it is asked to, and at once when an error reaches nobody.
+ * @returns what was started; null: it was asked to stop meanwhile, and has
+ */
+export async function runUntilStopped<Started extends { stop(): Promise<void> }>(
+  log: ReturnType<typeof makeLogger>,
+  start: () => Promise<Started>,
+): Promise<Started | null> {
   const fatal = (error: unknown) => {
     log.fatal({ err: error }, "an error that nobody handles; the process ends")
     process.exit(1)
@@ -30,7 +48,7 @@ async function runServer(config: Config): Promise<void> {
     if (isUnavailable(error)) log.warn({ err: error }, "a database connection was lost")
     else fatal(error)
   })
-  let running: Running | null = null
+  let running: Started | null = null
   let asked = false
   const stop = (signal: string) => {
     if (asked) process.exit(1)
@@ -44,12 +62,10 @@ async function runServer(config: Config): Promise<void> {
   process.on("SIGTERM", stop)
   process.on("SIGINT", stop)
 
-  running = await serve(config, log)
-  if (asked) {
-    await running.stop()
-    process.exit(0)
-  }
-  if (config.databaseUrl === null) printWelcome(running)
+  running = await start()
+  if (!asked) return running
+  await running.stop()
+  process.exit(0)
 }
 
 /** For the person who tries it on the embedded database: what to paste. */

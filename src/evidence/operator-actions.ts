@@ -23,8 +23,18 @@ export const commandLine: Actor = { portalId: null, requestId: null }
 export interface Action {
   /** uuid v7. */
   readonly id: string
-  readonly action: "award.rules" | "portal.create" | "token.add" | "token.revoke"
-  /** To what: an award's key, a portal's id. */
+  readonly action:
+    | "award.rules"
+    | "portal.create"
+    | "token.add"
+    | "token.revoke"
+    | "destination.add"
+    | "destination.pause"
+    | "destination.resume"
+    | "destination.remove"
+    | "event.redrive"
+    | "event.skip"
+  /** To what: an award's key, a portal's id, a destination's name, an event's id. */
   readonly subject: string
   readonly before: object | null
   readonly after: object | null

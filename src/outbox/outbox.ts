@@ -33,7 +33,7 @@ const writeEventsStatement = statement("write_events", (db) =>
 
 const writeDeliveriesStatement = statement("write_deliveries", (db) =>
   db.insert(outboxDelivery).select(
-    sql`SELECT d.id, o.seq, o.aggregateid, NULL::uuid, NULL::timestamptz, NULL::timestamptz, 0, NULL::text
+    sql`SELECT d.id, o.seq, o.aggregateid, NULL::uuid, NULL::timestamptz, 0
           FROM ${destinations} d JOIN ${outbox} o ON o.id = ANY(${sql.placeholder("ids")}::uuid[])`,
   ),
 )

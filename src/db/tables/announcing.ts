@@ -2,7 +2,7 @@
  * The facts to announce, where they go, and what still waits to go there.
  */
 import { sql } from "drizzle-orm"
-import { bigint, check, integer, jsonb, pgTable, primaryKey, text, uuid } from "drizzle-orm/pg-core"
+import { bigint, boolean, check, integer, jsonb, pgTable, primaryKey, text, uuid } from "drizzle-orm/pg-core"
 import { instant } from "./types.js"
 
 /** Facts to announce, in the default columns of Debezium's outbox event router. Append-only; `seq` is the order of writing per award. */
@@ -26,25 +26,79 @@ export const outbox = pgTable(
 )
 
 /** Where events go. Rows, not configuration of a process, so that the write path's own SQL sees each one. */
-export const destinations = pgTable("destinations", {
-  id: integer("id").primaryKey().generatedAlwaysAsIdentity(),
-  name: text("name").notNull().unique("destinations_name"),
-  created_at: instant("created_at").notNull().defaultNow(),
-})
+export const destinations = pgTable(
+  "destinations",
+  {
+    id: integer("id").primaryKey().generatedAlwaysAsIdentity(),
+    name: text("name").notNull().unique("destinations_name"),
+    kind: text("kind").notNull().default("stdout"),
+    /** Addresses and names of secrets; never a secret. */
+    config: jsonb("config").notNull().default(sql`'{}'::jsonb`),
+    paused: boolean("paused").notNull().default(false),
+    /** Why nothing is sent there until an operator resumes it: the receiver said so, or its earlier events are being laid out. */
+    disabled_reason: text("disabled_reason"),
+    created_at: instant("created_at").notNull().defaultNow(),
+  },
+  (t) => [
+    check("destinations_kind", sql`${t.kind} IN ('webhook', 'nats', 'rabbitmq', 'stdout')`),
+    check("destinations_config", sql`jsonb_typeof(${t.config}) = 'object'`),
+  ],
+)
 
-/** What waits to be announced: a row for each destination and event, deleted when delivered. */
+/** What flows: a row for each destination and event that nothing stands in the way of, deleted when delivered. */
 export const outboxDelivery = pgTable(
   "outbox_delivery",
   {
     destination_id: integer("destination_id").notNull(),
     seq: bigint("seq", { mode: "number" }).notNull(),
     aggregateid: text("aggregateid").notNull(),
-    // Leases and back-off: in no index, so that their updates stay HOT.
+    // Leases: in no index, so that their updates stay HOT.
     lease_token: uuid("lease_token"),
     leased_until: instant("leased_until"),
-    not_before: instant("not_before"),
+    /** Leases since somebody last said how it went: more than one means that a process ended, or froze, with this row. */
     attempts: integer("attempts").notNull().default(0),
-    parked_reason: text("parked_reason"),
   },
   (t) => [primaryKey({ name: "outbox_delivery_pkey", columns: [t.destination_id, t.seq] })],
+)
+
+/** Awards (or accounts) whose first waiting event a destination did not take: it is tried again at `retry_at`, or is parked, and the rest waits. */
+export const deliveryHolds = pgTable(
+  "delivery_holds",
+  {
+    destination_id: integer("destination_id").notNull(),
+    aggregateid: text("aggregateid").notNull(),
+    /** The event that was not taken. */
+    seq: bigint("seq", { mode: "number" }).notNull(),
+    reason: text("reason").notNull(),
+    attempts: integer("attempts").notNull(),
+    since: instant("since").notNull(),
+    /** null: parked, until an operator redrives or skips it. */
+    retry_at: instant("retry_at"),
+    lease_token: uuid("lease_token"),
+    leased_until: instant("leased_until"),
+  },
+  (t) => [primaryKey({ name: "delivery_holds_pkey", columns: [t.destination_id, t.aggregateid] })],
+)
+
+/** What waits behind a hold, the held event itself included: out of the way of what flows, moved there and back as sets. */
+export const outboxHeld = pgTable(
+  "outbox_held",
+  {
+    destination_id: integer("destination_id").notNull(),
+    aggregateid: text("aggregateid").notNull(),
+    seq: bigint("seq", { mode: "number" }).notNull(),
+  },
+  (t) => [primaryKey({ name: "outbox_held_pkey", columns: [t.destination_id, t.aggregateid, t.seq] })],
+)
+
+/** What was delivered: append-only. */
+export const deliveryReceipts = pgTable(
+  "delivery_receipts",
+  {
+    destination_id: integer("destination_id").notNull(),
+    seq: bigint("seq", { mode: "number" }).notNull(),
+    attempts: integer("attempts").notNull(),
+    delivered_at: instant("delivered_at").notNull(),
+  },
+  (t) => [primaryKey({ name: "delivery_receipts_pkey", columns: [t.destination_id, t.seq] })],
 )
