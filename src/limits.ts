@@ -81,9 +81,10 @@ export const limits = Object.freeze({
   // One group's transaction
   groupMembersMax: 128,
   groupBytesMax: 2 * 1024 * 1024,
-  lanesDefault: 2,
+  /** One lane makes larger groups, and the one busy thread works less for each request; bench/README.md has the figures. */
+  lanesDefault: 1,
   /** A late lock on an award's total that takes longer is a held award: roll back and lock awards first. */
-  lockMs: 40,
+  lockMs: 25,
   statementMs: 2_000,
   idleInTransactionMs: 2_000,
   /** The client's own limit for one attempt of a group, COMMIT included: a paused server keeps no timeouts. */

@@ -61,6 +61,7 @@ export class Gate<Facts, Rows> {
           groupMembersMax: options.groupMembersMax,
           ledger: options.ledger,
           onStage: options.onStage,
+          isHeld: (member) => !member.careful && this.#heldAwards.has(member.ask.awardKey),
           early: (member, verdict) => this.#settleEarly(member, verdict),
           end: (member, verdict) => this.#end(member, verdict),
           onRetry: (reason) => options.onRetry?.(reason),

@@ -18,6 +18,8 @@ export interface LaneOptions<Facts, Rows> extends GroupContext<Facts, Rows> {
   readonly url: string
   readonly preparedStatements: boolean
   readonly groupMembersMax: number
+  /** Its award was found held since it was queued: in a group it would be waited for. */
+  isHeld(member: Member<Facts, Rows>): boolean
   /** The final word on a member of a group that has ended. */
   end(member: Member<Facts, Rows>, verdict: Verdict): void
   /** The group's transaction failed and is run again, for this reason. */
@@ -61,11 +63,16 @@ export class Lane<Facts, Rows> {
   }
 
   async #run(): Promise<void> {
-    const { groupMembersMax, end } = this.#options
+    const { groupMembersMax, end, isHeld } = this.#options
     for (;;) {
-      const members = this.#queue.take(groupMembersMax, limits.groupBytesMax, (member) =>
+      const taken = this.#queue.take(groupMembersMax, limits.groupBytesMax, (member) =>
         end(member, member.lateRefusal()),
       )
+      const members = taken.filter((member) => {
+        const held = isHeld(member)
+        if (held) end(member, { kind: "award-held" })
+        return !held
+      })
       if (members.length > 0)
         await this.#commit(
           members,
