@@ -39,6 +39,8 @@ export const cells: readonly Cell[] = [
   replays(recentKeys, "replays", "replays of keys recorded lately, 128 connections"),
   replays(forgottenKeys, "replays-forgotten", "replays of keys the server no longer remembers, 128 connections"),
   ...[1, 128].map((connections) => submissions("c", connections, { GRANTGATE_GROUP_MAX: "1" })),
+  hotAward("hot", "every one to one award, 128 connections", null),
+  hotAward("hot-ceiling", "every one to one award with a ceiling, 128 connections", Number.MAX_SAFE_INTEGER),
   other("d", "textbook", "textbook server, 128 connections", "textbook-server.ts"),
   other("e", "bare", "bare Fastify POST, 128 connections", "bare-server.ts"),
   ...(pgbench === null
@@ -75,6 +77,23 @@ function submissions(
           "new",
           connections,
         )
+      }),
+  }
+}
+
+/** @param ceilingCents of the one award; null: it has no rules */
+function hotAward(key: string, label: string, ceilingCents: number | null): Cell {
+  return {
+    letter: "i",
+    key,
+    label: `product, new submissions, ${label}`,
+    run: (bench) =>
+      withProduct(bench, {}, async (product, databaseUrl) => {
+        if (ceilingCents !== null) await product.putAward("A-2025-0001", ceilingCents)
+        const load = { ...loadOf(bench, product.submissions, product.token), connections: 128, awards: 1 }
+        await generate({ ...load, seconds: bench.settings.warmUpSeconds })
+        const measure = () => generate({ ...load, seed: ++seeds })
+        return measureRows(bench, key, databaseUrl, product, measure, "new", 128)
       }),
   }
 }

@@ -8,6 +8,8 @@ export interface Product extends Server {
   readonly submissions: string
   readonly portalId: string
   readonly token: string
+  /** Registers an award with this ceiling. */
+  putAward(awardId: string, obligatedCents: number): Promise<void>
   /** How its submissions ended so far, by outcome, as /metrics counts them. */
   outcomes(): Promise<Record<string, number>>
 }
@@ -37,6 +39,14 @@ export async function startProduct(
     submissions: `${server.url}/v1/submissions`,
     portalId: id,
     token,
+    async putAward(awardId, obligatedCents) {
+      const put = await fetch(`${server.url}/v1/awards/${awardId}`, {
+        method: "PUT",
+        headers: { ...asOperator, "content-type": "application/json" },
+        body: JSON.stringify({ currency: "USD", obligated_cents: obligatedCents }),
+      })
+      if (!put.ok) throw new Error(`the award was not registered: ${put.status}`)
+    },
     async outcomes() {
       const text = await (await fetch(`${server.url}/metrics`, { headers: asOperator })).text()
       const counted = text.matchAll(

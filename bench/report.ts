@@ -42,6 +42,8 @@ export function ratiosOf(results: readonly Result[]): Ratio[] {
     ...ratio("replays / bare Fastify POST", "replays", "bare", 0.5, "least"),
     ...ratio("batch / set-based SQL alone", "batch", "pgbench-sets", 0.5, "least"),
     ...ratio("batch / a transaction per request, 128 connections", "batch", "group-1-128", 5, "least"),
+    ...ratio("one award / a thousand awards", "hot", "product-128", 0.7, "least"),
+    ...ratio("one award with a ceiling / a thousand awards", "hot-ceiling", "product-128", 0.7, "least"),
     ...ratio("throughput, nothing held / an award and a key held", "free", "held", 2, "below"),
     ...ratio("p99, an award and a key held / nothing held", "held", "free", 2, "below", (figure) => figure.p99Ms),
   ]
