@@ -195,13 +195,14 @@ export function registerOpenapi(app: App): void {
   })
 }
 
-/** Room between the columns of the introduction's table, and no column for links, of which there are none: it fits a telephone. */
+/** Room between the columns of the introduction's table, no column for links, of which there are none, and buttons that wrap: it fits a telephone. */
 const docsStyle = `.swagger-ui .info table { display: block; overflow-x: auto; padding: 0 }
 .swagger-ui .info table :is(th, td) { padding: .5rem 1.25rem .5rem 0 !important; vertical-align: top }
 .swagger-ui .info { margin: 2rem 0 }
 .swagger-ui .response-col_links { display: none }
 .swagger-ui .responses-table { table-layout: fixed }
 .swagger-ui .response-col_status { width: 4rem }
+.swagger-ui .opblock .opblock-section-header { flex-wrap: wrap; height: auto }
 `
 
 const transform = createJsonSchemaTransform({ skipList: [] })
