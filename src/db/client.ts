@@ -6,7 +6,6 @@
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js"
 import postgres from "postgres"
 import { limits } from "../limits.js"
-import { turnSockets } from "./turn-socket.js"
 
 export type Db = PostgresJsDatabase
 /** What `db.transaction` hands to its callback. */
@@ -41,7 +40,7 @@ function writeArray(items: readonly string[]): string {
 /** Makes a client; connects when first used. */
 export function connect(url: string, options: ConnectOptions): Connection {
   let closed = 0
-  const driverOptions: postgres.Options<typeof arrayTypes> & { socket: ReturnType<typeof turnSockets> } = {
+  const client = postgres(url, {
     max: options.max,
     prepare: options.preparedStatements,
     connect_timeout: limits.connectMs / 1000,
@@ -58,10 +57,7 @@ export function connect(url: string, options: ConnectOptions): Connection {
       options.onClose?.()
     },
     connection: { application_name: "grantgate" },
-    // Not in the driver's types, but in its README ("Custom socket").
-    socket: turnSockets(),
-  }
-  const client = postgres(url, driverOptions)
+  })
   guardTransactions(client, () => closed)
   return {
     db: drizzle(client),
