@@ -102,6 +102,10 @@ export const limits = Object.freeze({
   reportConnectionsMax: 4,
   /** Exports that run side by side in a process; more are refused. Each costs the one thread of the process its share. */
   exportsMax: 8,
+  /** Lines of the ledger that one page of possible duplicates looks at: some 100 ms. */
+  duplicatesStretchLines: 2_000,
+  duplicatesDaysDefault: 30,
+  duplicatesDaysMax: 90,
   /** Lines of one statement of an export: some 10 ms for the database, and as much for writing them as CSV. */
   exportBatchLines: 1_000,
   /** Totals over a large ledger read all of its lines: stopped by the server after this long, and few at once. */

@@ -19,6 +19,7 @@ import { registerBodies } from "./bodies.js"
 import { conflictRoutes } from "./conflicts.js"
 import type { App, AppDeps } from "./deps.js"
 import { disbursementRoutes } from "./disbursements.js"
+import { duplicateRoutes } from "./duplicates.js"
 import { healthRoutes } from "./health.js"
 import { registerClaims } from "./idempotency.js"
 import { idempotencyKeyRoutes } from "./idempotency-keys.js"
@@ -71,6 +72,7 @@ export function buildApp(deps: AppDeps): App {
     balanceRoutes(routes, { gate: deps.gate, metrics, reads })
     returnRoutes(routes, { gate: deps.gate, metrics, reads })
     totalsRoutes(routes, { reads, reports })
+    duplicateRoutes(routes, reads)
     reconciliationRoutes(routes, { reads, reports })
     idempotencyKeyRoutes(routes, deps)
     conflictRoutes(routes, reads)

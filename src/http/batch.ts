@@ -58,8 +58,8 @@ export function batchRoutes(app: App, deps: GatedDeps & { readonly config: Confi
 /** The answer has ended before the request: who closes at once may take the answer's last bytes back from the client. */
 export function linger({ raw }: FastifyRequest): void {
   if (raw.complete) return
-  const { socket } = raw
-  const cut = setTimeout(() => socket.destroy(), limits.lingerMs)
+  // Through the request: by then the connection may be gone, and with it the socket.
+  const cut = setTimeout(() => raw.destroy(), limits.lingerMs)
   for (const end of ["end", "close"]) raw.once(end, () => clearTimeout(cut))
   raw.resume()
 }

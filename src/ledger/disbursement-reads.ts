@@ -51,6 +51,12 @@ export async function readLine(db: Db, id: string, portalId: string | null): Pro
   return row ? toLine(row) : null
 }
 
+/** The lines with these ids, in no order. */
+export async function readLinesOf(db: Db, ids: readonly string[]): Promise<LedgerLine[]> {
+  if (ids.length === 0) return []
+  return (await select(db, sql`${d.id} = ANY(${sql.param(ids)}::uuid[])`, ids.length)).map(toLine)
+}
+
 /**
  * At most `limit` lines after `after`, in the order of `recorded_at`, then `id`: by the index of the award, of the portal, or of all.
  * @param end null, or the place of the last line that is wanted

@@ -10,9 +10,11 @@ import type { Db } from "../../src/db/client.js"
 import { readBalance } from "../../src/ledger/account.js"
 import { listAwards, readAward } from "../../src/ledger/award-reads.js"
 import { readLines } from "../../src/ledger/disbursement-reads.js"
+import { findDuplicates } from "../../src/ledger/duplicates.js"
 import type { LedgerFilters } from "../../src/ledger/ledger-range.js"
 import { readOriginals } from "../../src/ledger/original.js"
 import { readTotals, type TotalsFilters } from "../../src/ledger/period-totals.js"
+import { limits } from "../../src/limits.js"
 import { createDatabase } from "../support/database.js"
 
 const LINES = 200_000
@@ -163,6 +165,22 @@ t.test("totals by award look at the lines of the awards that they tell of", asyn
     t.notOk(scans.includes("Seq Scan"))
     t.ok(lines < 500, `${lines} lines for one award by ${by}`)
   }
+})
+
+t.test("a page of possible duplicates looks at its stretch, and at a few lines for each of it", async (t) => {
+  const all = combinations({
+    awardKey: [null, "A-0", "A-77", "NONE"],
+    ownerId: [null, big, small, absent],
+    after: [null, { at: "2024-09-01T00:00:00.000000Z", id: portal(1) }],
+  })
+  for (const { awardKey, ownerId, after } of all) {
+    const filters = { awardKey, ownerId, from: null, to: null, days: 90 }
+    const about = JSON.stringify({ ...filters, after: after !== null })
+    const { lines, scans, text } = await cost(() => findDuplicates(db, filters, after, 51))
+    if (scans.includes("Seq Scan")) t.fail(`the whole ledger is read: ${about}`, { text })
+    if (lines > 15 * limits.duplicatesStretchLines) t.fail(`${lines} lines are looked at: ${about}`, { text })
+  }
+  t.ok((await findDuplicates(db, { awardKey: null, ownerId: null, from: null, to: null, days: 90 }, null, 51)).lookedAt)
 })
 
 t.test("the line that is undone and the balance of an account are looked up, never searched for", async (t) => {

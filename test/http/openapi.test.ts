@@ -345,6 +345,9 @@ t.test(
     await back("returns", "already-reversed", "r-4", { amount_cents: 1 })
     await back("reversal", "not-found", "r-4", {}, part.id)
 
+    await visit("GET /v1/possible-duplicates", 200, { token })
+    await visit("GET /v1/possible-duplicates", "invalid-cursor", { token, query: "?cursor=nope" })
+    await visit("GET /v1/possible-duplicates", "invalid-request", { token, query: "?days=0" })
     await visit("GET /v1/totals", 200, { token, query: "?by=award" })
     await visit("GET /v1/totals", "invalid-cursor", { token, query: "?by=award&cursor=nope" })
     await visit("GET /v1/totals", "invalid-request", { token, query: "?by=month" })
