@@ -12,7 +12,7 @@ import { limits } from "../limits.js"
 import { type LedgerLine, readLinesOf } from "./disbursement-reads.js"
 import { type LedgerStretch, rangeOf } from "./ledger-range.js"
 
-export interface PossibleDuplicate {
+interface PossibleDuplicate {
   readonly disbursement: LedgerLine
   /** The last disbursement before it of the same award and amount, within the days asked for; null: there is none. */
   readonly same_amount_as: LedgerLine | null
