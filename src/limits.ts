@@ -138,7 +138,7 @@ export const limits = Object.freeze({
   importBytesMax: 64 * 1024 * 1024,
   /** Awards written by one statement of an import. */
   importRowsMax: 1_000,
-  /** One transaction with all changes of a file: a hundred thousand awards take a few seconds. */
+  /** One transaction with all changes of a file: a hundred thousand awards take some ten seconds on two cores. */
   importMs: 10 * 60 * 1000,
   importStatementMs: 60_000,
   /** Faults of a file that are told one by one. */

@@ -3,7 +3,6 @@
  * media type, then size, then JSON, then schema), and the one list of routes. Whatever goes wrong leaves as problem+json.
  */
 import type { Socket } from "node:net"
-import accepts from "@fastify/accepts"
 import Fastify, { type FastifyRequest, LogController } from "fastify"
 import type { ZodTypeProvider } from "fastify-type-provider-zod"
 import { newId } from "../ids.js"
@@ -58,7 +57,6 @@ export function buildApp(deps: AppDeps): App {
   registerClaims(app)
   const refuseOtherMethods = registerMethodCheck(app)
   registerOpenapi(app)
-  app.register(accepts)
 
   // In a plugin of their own, so that swagger's hooks see them.
   app.register(async (scope) => {
@@ -193,6 +191,6 @@ function requireOneHost(httpVersion: string, rawHeaders: readonly string[]): Pro
   if (hosts === 1 || (hosts === 0 && httpVersion === "1.0")) return undefined
   const detail = "must be sent exactly once"
   return new Problem("invalid-request", "The request does not have exactly one Host header.", {
-    errors: [{ pointer: "/Host", code: "host_header", detail }],
+    errors: [{ pointer: "/Host", code: "host-header", detail }],
   })
 }

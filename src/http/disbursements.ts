@@ -14,7 +14,7 @@ import type { App } from "./deps.js"
 import { ownerAsked, scopeOf } from "./ledger-scope.js"
 import { listType, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
 import { answer, notFound, problemResponses } from "./openapi.js"
-import { filterText, pageOf, pageQuery } from "./page-query.js"
+import { filterText, pageOf, pageQuery, periodInOrder } from "./page-query.js"
 import { isUuid } from "./portals.js"
 
 const cents = z.int().meta({ examples: [125000] })
@@ -111,7 +111,7 @@ export function disbursementRoutes(app: App, { reads, reports }: { reads: Pool; 
         description: `Every line that was recorded before the first page was read appears exactly once, whatever is recorded meanwhile.
 
 With \`Accept: text/csv\` or \`application/x-ndjson\` the whole list is streamed instead of a page: every line that was recorded before the request; with \`limit\`, the first so many. In CSV, \`amount\` is the amount in decimals of its currency, and texts that a spreadsheet would take for a formula begin with an apostrophe. A stream that fails is cut off: a file is whole when the transfer ended without an error.`,
-        querystring: z.strictObject({ ...filters, ...pageQuery }),
+        querystring: z.strictObject({ ...filters, ...pageQuery }).refine(periodInOrder.check, periodInOrder.otherwise),
         response: {
           200: {
             description: "A page; or, by `Accept`, the whole list.",

@@ -12,7 +12,7 @@ import type { App } from "./deps.js"
 import { exampleLine, ledgerLine } from "./disbursements.js"
 import { ownerAsked } from "./ledger-scope.js"
 import { answer, problemResponses } from "./openapi.js"
-import { filterText, pageOf, pageQuery } from "./page-query.js"
+import { filterText, pageOf, pageQuery, periodInOrder } from "./page-query.js"
 
 const possibleDuplicate = z
   .object({
@@ -59,14 +59,16 @@ export function duplicateRoutes(app: App, reads: Pick<Reads, "run">): void {
         summary: "Disbursements that may be the same payment twice",
         description:
           "In the order in which the later one was recorded. What came back whole is left out. A page covers a stretch of the ledger: it may hold few items, or none, and still have a `next_cursor`; the report is whole when that is null.",
-        querystring: z.strictObject({
-          award_id: filterText.optional().describe("Of the later one. Compared like a submission's: NFC, upper case"),
-          portal: filterText.optional().describe("By name. For a portal's own token any other name finds nothing"),
-          from: timestampText.optional().describe("`recorded_at` of the later one at or after this instant"),
-          to: timestampText.optional().describe("`recorded_at` of the later one before this instant"),
-          days,
-          ...pageQuery,
-        }),
+        querystring: z
+          .strictObject({
+            award_id: filterText.optional().describe("Of the later one. Compared like a submission's: NFC, upper case"),
+            portal: filterText.optional().describe("By name. For a portal's own token any other name finds nothing"),
+            from: timestampText.optional().describe("`recorded_at` of the later one at or after this instant"),
+            to: timestampText.optional().describe("`recorded_at` of the later one before this instant"),
+            days,
+            ...pageQuery,
+          })
+          .refine(periodInOrder.check, periodInOrder.otherwise),
         response: {
           200: answer(pageOf(possibleDuplicate), "A page.", { example: { items: [example], next_cursor: null } }),
           ...problemResponses("invalid-request", "invalid-cursor"),

@@ -3,7 +3,9 @@
  * ends the reading. What fails before the first line is a problem like any other; what fails later cuts the connection, so that no part is
  * taken for the whole.
  */
+import type { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
+import accepts from "accepts"
 import type { FastifyReply, FastifyRequest } from "fastify"
 import { stringify } from "lossless-json"
 import { z } from "zod"
@@ -17,8 +19,10 @@ const types = ["application/json", "text/csv", "application/x-ndjson"] as const
 export type ListType = (typeof types)[number]
 
 /** What the caller likes best of what there is. Who accepts none of it gets JSON, as RFC 9110 section 12.4.1 allows: it says what it is. */
-export function listType(request: FastifyRequest): ListType {
-  const best = request.accepts().type([...types])
+export function listType({ raw }: FastifyRequest): ListType {
+  // Parameters other than the weight ask for nothing that there is a choice of: `text/csv; charset=utf-8` is `text/csv`.
+  const accept = raw.headers.accept?.replace(/;\s*(?!q\s*=)[\w-]+\s*=\s*(?:"[^"]*"|[^\s;,"]*)/gi, "")
+  const best = accepts({ headers: { ...raw.headers, accept } } as IncomingMessage).type([...types])
   return types.find((type) => type === best) ?? "application/json"
 }
 

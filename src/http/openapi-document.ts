@@ -180,7 +180,7 @@ function giveExample(document: Json, operation: Json): Fault {
     if (member !== undefined) return { pointer: `/${member}`, code: "required", detail: "is required" }
   }
   if (query) return { pointer: "/nope", code: "unknown-member", detail: "is not a member of this request" }
-  return { pointer: "/Host", code: "host_header", detail: "must be sent exactly once" }
+  return { pointer: "/Host", code: "host-header", detail: "must be sent exactly once" }
 }
 
 /** zod's provider emits each schema for input and for output; where that is one and the same, or only one is used, one remains. */

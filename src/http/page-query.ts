@@ -1,15 +1,24 @@
 /**
- * What lists have in common: the query parameters of a page, and its shape.
+ * What lists have in common: the query parameters of a page and of a period, and a page's shape.
  */
 import { z } from "zod"
 import { limits } from "../limits.js"
 
-/** Query parameters of every list. */
 /** Text to look for: anything that a row could hold, which a NUL could not. */
 export const filterText = z
   .string()
+  // An empty one is a variable that was not set: it would find nothing, as if there were nothing.
+  .min(1)
   .refine((text) => !text.includes("\0"), { error: "must not hold a NUL character", params: { code: "format" } })
 
+/** For the end of a query with `from` and `to`: swapped, they would find nothing, as if there were nothing. */
+export const periodInOrder = {
+  check: ({ from, to }: { from?: string | undefined; to?: string | undefined }): boolean =>
+    from === undefined || to === undefined || Date.parse(from) <= Date.parse(to),
+  otherwise: { path: ["to"], error: "must not be before `from`", params: { code: "range" } },
+}
+
+/** Query parameters of every list. */
 export const pageQuery = {
   limit: z
     .string()

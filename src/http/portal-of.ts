@@ -1,5 +1,5 @@
 /**
- * Whose things are meant where each portal has its own under one name: keys, accounts.
+ * Whose things are meant where they are one portal's: its keys, its accounts, its own list.
  */
 import type { Reads } from "../db/client.js"
 import { type Caller, findPortalByName } from "../portals/portals.js"

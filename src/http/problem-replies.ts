@@ -116,7 +116,7 @@ function frameworkProblem(code: string): Problem {
 }
 
 function urlProblem(detail: string): Problem {
-  return new Problem("invalid-request", detail, { errors: [{ pointer: "", code: "invalid_path", detail }] })
+  return new Problem("invalid-request", detail, { errors: [{ pointer: "", code: "invalid-path", detail }] })
 }
 
 /** Answers a connection whose bytes did not make a request, and closes it. */

@@ -6,7 +6,7 @@ import { exceptionColumns } from "../ledger/reconciliation-report.js"
 import { timestampText } from "../ledger/submission.js"
 import { streamed, varyHeader } from "./ledger-streams.js"
 import { problemResponses } from "./openapi.js"
-import { filterText } from "./page-query.js"
+import { filterText, periodInOrder } from "./page-query.js"
 
 const cents = z.int()
 
@@ -130,11 +130,7 @@ Without a period the portal's whole ledger is compared. Ask for one that has end
         .optional()
         .describe("What a CSV or NDJSON answer holds: all exceptions (when absent), or both sides of every award"),
     })
-    .refine(({ from, to }) => from === undefined || to === undefined || Date.parse(from) <= Date.parse(to), {
-      path: ["to"],
-      error: "must not be before `from`",
-      params: { code: "range" },
-    }),
+    .refine(periodInOrder.check, periodInOrder.otherwise),
   response: {
     200: {
       description: "What agrees, and all that does not.",
@@ -163,6 +159,6 @@ Without a period the portal's whole ledger is compared. Ask for one that has end
         ),
       },
     },
-    ...problemResponses("invalid-request", "media-type-unsupported", "body-too-large", "overloaded"),
+    ...problemResponses("invalid-request", "not-found", "media-type-unsupported", "body-too-large", "overloaded"),
   },
 }

@@ -10,11 +10,10 @@ import { exceptionColumns, inBatches, sidesColumns, summaryOf, withDecimals } fr
 import { normaliseTimestamp } from "../ledger/submission.js"
 import { limits } from "../limits.js"
 import { roles } from "../portals/portals.js"
-import { Problem } from "../problems.js"
 import { linger } from "./batch.js"
 import type { App } from "./deps.js"
-import { ownerAsked } from "./ledger-scope.js"
 import { exactJson, listType, Places, sendTable, variesByAccept } from "./ledger-streams.js"
+import { portalOf } from "./portal-of.js"
 import { letTakeItsTime } from "./raw-problems.js"
 import { reconciliationDocs } from "./reconciliation-docs.js"
 import { validatorCompiler } from "./validation.js"
@@ -43,8 +42,7 @@ export function reconciliationRoutes(app: App, { reads, reports }: { reads: Pool
         const inTime = letTakeItsTime(request.raw.socket)
         reply.raw.once("finish", () => linger(request))
         reply.raw.once("close", inTime)
-        const ownerId = await ownerAsked(reads, caller, query.portal)
-        if (ownerId === null) throw whose()
+        const ownerId = await portalOf(reads, caller, query.portal)
         const asked: ReconciliationAsked = {
           ownerId,
           awardKey: null,
@@ -83,10 +81,4 @@ async function compare(
   } finally {
     leave()
   }
-}
-
-function whose(): Problem {
-  return new Problem("invalid-request", "The query string has one fault.", {
-    errors: [{ pointer: "/portal", code: "required", detail: "is required: whose list it is" }],
-  })
 }

@@ -22,7 +22,7 @@ import type { App } from "./deps.js"
 import { ownerAsked } from "./ledger-scope.js"
 import { exactJson, listType, Places, sendTable, streamed, variesByAccept, varyHeader } from "./ledger-streams.js"
 import { problemResponses } from "./openapi.js"
-import { filterText, pageQuery } from "./page-query.js"
+import { filterText, pageQuery, periodInOrder } from "./page-query.js"
 
 type Pool = Pick<Reads, "run">
 
@@ -112,11 +112,7 @@ By award they come in pages, in the order of award ids in upper case; by currenc
             to: timestampText.optional().describe("End of the period: `recorded_at` before this instant"),
             ...pageQuery,
           })
-          .refine(isInOrder, {
-            path: ["to"],
-            error: "must not be before `from`",
-            params: { code: "range" },
-          }),
+          .refine(periodInOrder.check, periodInOrder.otherwise),
         response: {
           200: {
             description: "The totals.",
@@ -204,9 +200,4 @@ async function* readAllTotals(
     place = last.awardKey
     left -= rows.length
   }
-}
-
-function isInOrder({ from, to }: { from?: unknown; to?: unknown }): boolean {
-  const valid = [from, to].every((text) => timestampText.safeParse(text).success)
-  return !valid || Date.parse(String(from)) <= Date.parse(String(to))
 }

@@ -156,24 +156,39 @@ async function readCsv(
     skip_records_with_empty_values: true,
     max_record_size: limits.bodyBytesMax,
   })
-  const texts = Readable.from(textsOf(blocks))
   let header: string[] | null = null
-  try {
-    await pipeline(texts, parser, async (records: AsyncIterable<{ record: string[]; info: { lines: number } }>) => {
+  /** What a stage threw first: of those that it ends, another may be the first to be heard of, with words of its own. */
+  let cause: unknown
+  const end = (error: unknown): never => {
+    cause ??= error
+    throw error
+  }
+  const take = async (records: AsyncIterable<{ record: string[]; info: { lines: number } }>) => {
+    try {
       for await (const { record, info } of records) {
         if (header === null) header = readHeader(info.lines, record, faults)
         else add(info.lines, membersOf(header, record))
       }
-    })
-  } catch (error) {
+    } catch (error) {
+      end(error)
+    }
+  }
+  try {
+    await pipeline(Readable.from(textsOf(blocks, end)), parser, take)
+  } catch (thrown) {
+    const error = cause instanceof Problem ? cause : thrown
     const { code, lines } = error as CsvError
     if (error instanceof Problem || typeof code !== "string" || !(code in csvFaults)) throw error
     faults.add(typeof lines === "number" ? lines : 1, "", "csv", csvFaults[code] ?? "")
   }
 }
 
-async function* textsOf(blocks: AsyncIterable<Block>): AsyncGenerator<string> {
-  for await (const { text } of blocks) yield text
+async function* textsOf(blocks: AsyncIterable<Block>, end: (error: unknown) => never): AsyncGenerator<string> {
+  try {
+    for await (const { text } of blocks) yield text
+  } catch (error) {
+    end(error)
+  }
 }
 
 const csvFaults: Readonly<Record<string, string>> = {

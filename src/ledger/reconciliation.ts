@@ -177,14 +177,16 @@ async function findRecorded(
   asked: ReconciliationAsked,
   batch: readonly ListedLine[],
 ): Promise<Map<number, Recorded>> {
-  const rows = JSON.stringify(batch.map((line, i) => ({ i, k: line.idempotencyKey, s: line.submissionId })))
+  const rows = JSON.stringify(
+    batch.map((line, i) => ({ i, k: line.idempotencyKey, s: line.submissionId, back: line.cents < 0 })),
+  )
   const own = sql`coalesce(d.owner_id, d.portal_id) = ${asked.ownerId}::uuid`
   const kind = asked.compare === "net" ? sql`AND d.kind = 'disbursement'` : sql``
-  // Operators record returns under keys of their own; where a key is both's, the portal's line is meant.
+  // Operators record returns under keys of their own. Where a key is both's, the number and the sign tell which line is meant, else it is the portal's.
   const recorders = sql`ARRAY(SELECT ${asked.ownerId}::uuid UNION SELECT ${bootstrapPortal.id}::uuid
     UNION SELECT p.id FROM ${portals} p WHERE p.role = 'operator')`
   const found = await db.execute<Recorded & { i: number }>(sql`
-    SELECT l.i, f.* FROM json_to_recordset(${rows}::text::json) AS l(i int, k text, s text)
+    SELECT l.i, f.* FROM json_to_recordset(${rows}::text::json) AS l(i int, k text, s text, back boolean)
     CROSS JOIN LATERAL (
       SELECT * FROM (
         SELECT 1 AS nearness, d.portal_id <> ${asked.ownerId}::uuid AS by_operator, ${columns(asked)} FROM ${d} d
@@ -192,7 +194,9 @@ async function findRecorded(
         UNION ALL
         SELECT 2, false, ${columns(asked)} FROM ${d} d
         WHERE d.submission_id = l.s AND ${own} AND d.kind = 'disbursement'
-      ) either ORDER BY nearness, by_operator LIMIT 1
+      ) either
+      ORDER BY nearness, (l.s IS NULL OR submission_id = l.s) IS TRUE DESC, (cents LIKE '-%') = l.back DESC, by_operator
+      LIMIT 1
     ) f`)
   return new Map(found.map(({ i, ...recorded }) => [i, recorded as unknown as Recorded]))
 }

@@ -175,6 +175,20 @@ t.test("a file is the whole list, by any filter, in the order of the pages and w
   t.equal(refused.body.code, "invalid-cursor", "a refusal is a problem, whatever was asked for")
 })
 
+t.test("what could only find nothing is refused, so that no empty file looks like a whole one", async (t) => {
+  const service = await startService(t)
+  const swapped = "from=2025-12-01T00:00:00Z&to=2025-11-01T00:00:00Z"
+  for (const path of ["/v1/disbursements", "/v1/totals", "/v1/possible-duplicates"])
+    for (const [query, pointer] of [
+      [swapped, "/to"],
+      ["award_id=", "/award_id"],
+      ["portal=", "/portal"],
+    ]) {
+      const { status, body } = await service.call("GET", `${path}?${query}`, { headers: csvType })
+      t.match({ status, ...body }, { status: 400, errors: [{ pointer }] }, `${path}?${query}`)
+    }
+})
+
 t.test("Accept decides, and who names nothing that there is gets JSON", async (t) => {
   const service = await startService(t)
   const typeFor = async (accept: string) => {
@@ -188,6 +202,9 @@ t.test("Accept decides, and who names nothing that there is gets JSON", async (t
     "application/xml": "application/json",
     "text/*": "text/csv",
     "TEXT/CSV": "text/csv",
+    "text/csv; charset=utf-8": "text/csv",
+    'application/json;q=0.1, text/csv; charset="utf-8"; header=present;q=0.9': "text/csv",
+    "application/x-ndjson;charset=utf-8;q=0.2, text/csv;q=0.1": "application/x-ndjson",
     "text/csv;q=0.5, application/json": "application/json",
     "text/csv, application/json;q=0.5": "text/csv",
     "application/x-ndjson, text/csv;q=0": "application/x-ndjson",
